@@ -60,14 +60,13 @@ def docstring(question: type[Question]) -> str:
     return "\n\n".join([*lines, arguments])
 
 
-def function(question: type[Question]) -> Iterator[str]:
-    """Yield the lines of a function."""
+def signature(question: type[Question], source: str, report: str) -> Iterator[str]:
+    """Yield the lines of a signature, with the type of the models and of the result."""
     described = question.described
     positional = [x for x, y in described.items() if y.positional]
-    named = [x for x in described if x not in positional]
     yield f"def {question.function}("
     for model in question.models:
-        yield f"    {model}: {MODELS.get(model, 'Source')},"
+        yield f"    {model}: {MODELS.get(model, source)},"
     for name in positional:
         if is_variadic(field := described[name]):
             yield f"    *{name}: {field.kind.kind.annotation},"
@@ -75,17 +74,33 @@ def function(question: type[Question]) -> Iterator[str]:
             yield f"    {parameter(name, field)},"
     if not any(map(is_variadic, described.values())):
         yield "    *,"
-    for name in named:
-        shadows = "  # noqa: A002" if hasattr(builtins, name) else ""
-        yield f"    {parameter(name, described[name])},{shadows}"
+    for name in described:
+        if name not in positional:
+            shadows = "  # noqa: A002" if hasattr(builtins, name) else ""
+            yield f"    {parameter(name, described[name])},{shadows}"
     for name in question.more:
         yield f"    {name}: {MORE[name]} | None = None,"
-    yield f") -> {question.report}:"
+    yield f") -> {report}:"
+
+
+def function(question: type[Question]) -> Iterator[str]:
+    """Yield the lines of a function."""
+    report = question.report
+    if question.report_of_tensors:
+        report += f" | {question.report_of_tensors}"
+        # what is named may be built or counted without a family, where its passes do not matter
+        known = "FamilyModel" if "via" in question.more else "NamedSource"
+        for source, found in ((known, question.report), ("Source", report)):
+            yield "@overload"
+            yield from signature(question, source, found)
+            yield "    ..."
+    yield from signature(question, "Source", report)
     yield indent(f'"""{docstring(question)}\n"""', "    ")
     module = question.__module__.removeprefix("llamath")
     yield f"    from {module} import {question.__name__}\n"
-    values = ", ".join(f"{x}={x}" for x in described)
-    models = "".join(f"load({x}), " if question.loads else f"{x}, " for x in question.models)
+    values = ", ".join(f"{x}={x}" for x in question.described)
+    loader = question.loader
+    models = "".join(f"{loader}({x}), " if loader else f"{x}, " for x in question.models)
     yield f"    question = {question.__name__}.parse({values})"
     more = "".join(f", {x}={x}" for x in question.more)
     yield f"    return answer_{question.function}({models}question{more})\n\n"

@@ -83,7 +83,9 @@ if TYPE_CHECKING:
     from .analysis.fit.gpu_ranking import GPURanking as GPURanking
     from .analysis.fit.quants_report import QuantsReport as QuantsReport
     from .analysis.flops.flops_report import FlopsReport as FlopsReport
+    from .analysis.generic.state_dict_count import TensorCountReport as TensorCountReport
     from .analysis.inference.inference_memory import MemoryReport as MemoryReport
+    from .analysis.inference.inference_memory import WeightsReport as WeightsReport
     from .analysis.plan.plan_ranking import PlanReport as PlanReport
     from .analysis.plan.serving_plan import ServeReport as ServeReport
     from .analysis.preset_list import PresetList as PresetList
@@ -143,7 +145,9 @@ if TYPE_CHECKING:
     from .hardware import Device as Device
     from .hardware import DeviceList as DeviceList
     from .loading import load as load
+    from .model import FamilyModel as FamilyModel
     from .model import Model as Model
+    from .model import TensorModel as TensorModel
     from .questions.design_question import Budget as Budget
     from .questions.design_question import DesignBounds as DesignBounds
     from .questions.design_question import FixedDims as FixedDims
@@ -177,7 +181,7 @@ _MODULES = {
     "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
     "names stored_names convert merge models gpus same hash_weights run",
     "loading": "load",
-    "model": "Model",
+    "model": "FamilyModel Model TensorModel",
     "checkpoint.meta_args": "ModelArgs",
     "core.blocks": "Decoder",
     "core.tree": "Block Leaf Stack Weight walk",
@@ -186,10 +190,11 @@ _MODULES = {
     "render.report": "Report",
     "runtime.reply": "Reply",
     "analysis.count.count_report": "CountReport StoredNamesReport",
+    "analysis.generic.state_dict_count": "TensorCountReport",
     "analysis.diff.model_diff": "DiffReport MultiDiffReport",
     "analysis.explain.explanation": "Explanation",
     "analysis.design.design_report": "DesignReport",
-    "analysis.inference.inference_memory": "MemoryReport",
+    "analysis.inference.inference_memory": "MemoryReport WeightsReport",
     "analysis.training.training_memory": "TrainReport",
     "questions.design_question": "Budget DesignBounds FixedDims",
     "questions.edit_settings": "Edit",

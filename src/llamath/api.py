@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .generation.sampling_parameters import DEFAULT_MAX_TOKENS
 from .hardware import Device
-from .loading import Source, Via, load
-from .model import Model
+from .loading import NamedSource, Source, Via, load, load_family
+from .model import FamilyModel, Model, TensorModel, with_passes
 from .utils.errors import Argument, ArgumentError, Call, LlamathError, Name, UnknownModel, safe
 
 if TYPE_CHECKING:
     from fractions import Fraction
-
-    from typing_extensions import TypeIs
 
     from .analysis.config_report import ConfigReport
     from .analysis.cost.cost_report import CostReport
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from .analysis.fit.quants_report import QuantsReport
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import ScalingLaw
+    from .analysis.generic.state_dict_count import TensorCountReport
     from .analysis.image_pass import Images
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
     from .analysis.inference.weight_bytes import StoredWeights
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
     from .generation.sampling_parameters import Sampling
-    from .generic.generic_model import GenericModel
     from .hardware import DeviceList
     from .questions.catalog_question import ModelsQuestion
     from .questions.design_question import Budget, DesignBounds, DesignQuestion, FixedDims
@@ -167,12 +165,26 @@ def diff(
 # Written by tools/signatures.py from the questions: change them there.
 
 
+@overload
+def count(
+    model: FamilyModel,
+    *,
+    part: Literal["text", "vision", "audio"] | None = None,
+    via: Via | None = None,
+) -> CountReport: ...
+@overload
 def count(
     model: Source,
     *,
     part: Literal["text", "vision", "audio"] | None = None,
     via: Via | None = None,
-) -> CountReport:
+) -> CountReport | TensorCountReport: ...
+def count(
+    model: Source,
+    *,
+    part: Literal["text", "vision", "audio"] | None = None,
+    via: Via | None = None,
+) -> CountReport | TensorCountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
     A checkpoint of an unknown family raises `UnknownModel`; `ls` counts its parameters by its
@@ -257,6 +269,19 @@ def design(
     return answer_design(question)
 
 
+@overload
+def memory(
+    model: NamedSource,
+    *,
+    on: GPUs | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | Sequence[Tokens] | None = None,
+    batch: int = 1,
+    images: str = "",
+    chunk: Tokens = 2048,
+) -> MemoryReport: ...
+@overload
 def memory(
     model: Source,
     *,
@@ -267,7 +292,18 @@ def memory(
     batch: int = 1,
     images: str = "",
     chunk: Tokens = 2048,
-) -> MemoryReport:
+) -> MemoryReport | WeightsReport: ...
+def memory(
+    model: Source,
+    *,
+    on: GPUs | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | Sequence[Tokens] | None = None,
+    batch: int = 1,
+    images: str = "",
+    chunk: Tokens = 2048,
+) -> MemoryReport | WeightsReport:
     """Compute the memory that inference needs, line by line with formulas.
 
     The weights of a checkpoint are the bytes in its files unless `dtype` is given. Several
@@ -334,7 +370,7 @@ def training_memory(
         layout=layout,
         training=training,
     )
-    return answer_training_memory(load(model), question)
+    return answer_training_memory(load_family(model), question)
 
 
 def flops(
@@ -423,7 +459,7 @@ def fit(
         offload=offload,
         calibration=calibration,
     )
-    return answer_fit(load(model), question)
+    return answer_fit(load_family(model), question)
 
 
 def compare_machines(
@@ -459,7 +495,7 @@ def compare_machines(
         layout=layout,
         offload=offload,
     )
-    return answer_compare_machines(load(model), question)
+    return answer_compare_machines(load_family(model), question)
 
 
 def rank_gpus(
@@ -481,7 +517,7 @@ def rank_gpus(
     from .questions.fit_questions import RankQuestion
 
     question = RankQuestion.parse(dtype=dtype, kv_dtype=kv_dtype, context=context, batch=batch)
-    return answer_rank_gpus(load(model), question)
+    return answer_rank_gpus(load_family(model), question)
 
 
 def fit_engine(
@@ -523,7 +559,7 @@ def fit_engine(
         memory_fraction=memory_fraction,
         kv_memory=kv_memory,
     )
-    return answer_fit_engine(load(model), question)
+    return answer_fit_engine(load_family(model), question)
 
 
 def quants(
@@ -588,7 +624,7 @@ def place(
         dtype=dtype,
         kv_dtype=kv_dtype,
     )
-    return answer_place(load(model), question)
+    return answer_place(load_family(model), question)
 
 
 def pair(
@@ -654,7 +690,7 @@ def cost(
         kv_dtype=kv_dtype,
         context=context,
     )
-    return answer_cost(load(model), question)
+    return answer_cost(load_family(model), question)
 
 
 def plan(
@@ -697,7 +733,7 @@ def plan(
         dtype=dtype,
         top=top,
     )
-    return answer_plan(load(model), question)
+    return answer_plan(load_family(model), question)
 
 
 def plan_serving(
@@ -727,7 +763,7 @@ def plan_serving(
     question = ServingPlanQuestion.parse(
         on=on, context=context, latency=latency, dtype=dtype, kv_dtype=kv_dtype, top=top
     )
-    return answer_plan_serving(load(model), question)
+    return answer_plan_serving(load_family(model), question)
 
 
 def verify(
@@ -850,7 +886,9 @@ def models(
 # End of what tools/signatures.py writes.
 
 
-def answer_count(model: Source, question: CountQuestion, *, via: Via | None) -> CountReport:
+def answer_count(
+    model: Source, question: CountQuestion, *, via: Via | None
+) -> CountReport | TensorCountReport:
     """Count the parameters of a model."""
     from .analysis.count.count_files import count_files
     from .analysis.count.count_report import CountReport
@@ -859,12 +897,12 @@ def answer_count(model: Source, question: CountQuestion, *, via: Via | None) -> 
     part = question.part
     try:
         loaded = load(model, via=via)
-        if _is_generic(loaded):
-            from .analysis.generic.state_dict_count import StateDictCount
+        if isinstance(loaded, TensorModel):
+            from .analysis.generic.state_dict_count import count_tensors
 
-            return StateDictCount(model=loaded.part(part) if part else loaded)
-        counted = loaded if isinstance(model, Model) else count_files(loaded).counted
-        if isinstance(counted, Model):
+            return count_tensors(loaded, part)
+        counted = loaded if isinstance(model, FamilyModel) else count_files(loaded).counted
+        if isinstance(counted, FamilyModel):
             return CountReport(model=counted.part(part) if part else counted)
         raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
@@ -878,7 +916,7 @@ def answer_explain(question: ExplainQuestion) -> Explanation:
     """Explain a number of parameters."""
     from .analysis.explain.explanation import explain_quantity
 
-    like = None if question.like is None else load(question.like)
+    like = None if question.like is None else load_family(question.like)
     return explain_quantity(question.number, like, question.all)
 
 
@@ -887,7 +925,7 @@ def answer_names(model: Source, question: NamesQuestion, *, via: Via | None) -> 
     from .analysis.verify.weight_names import weight_names
 
     loaded = _named_model(model, question.dtype, via)
-    if _is_generic(loaded):
+    if isinstance(loaded, TensorModel):
         from .analysis.generic.state_dict_count import state_dict_names
 
         return state_dict_names(loaded)
@@ -901,17 +939,22 @@ def answer_stored_names(
     from .analysis.inference.stored_names import stored_names
 
     loaded = _named_model(model, question.dtype, via)
-    if _is_generic(loaded):
+    if isinstance(loaded, TensorModel):
         from .analysis.generic.state_dict_count import stored_state_dict
 
-        loaded.scheme(question.names)
+        if question.names != "hf":
+            raise ArgumentError(
+                "names",
+                f": {question.names} needs a family: the model is counted {loaded.claim}",
+                hint="its HF names are known",
+            )
         return stored_state_dict(loaded)
     return stored_names(loaded, question.names, question.dtype)
 
 
 def _named_model(model: Source, dtype: str, via: Via | None) -> Model:
     loaded = load(model, via=via)
-    if dtype and _is_generic(loaded):
+    if dtype and isinstance(loaded, TensorModel):
         raise ArgumentError("dtype", f" needs a family: the model is counted {loaded.claim}")
     return loaded
 
@@ -949,7 +992,7 @@ def answer_models(question: ModelsQuestion) -> PresetList:
     from .analysis.fit.preset_fits import fitting_presets
 
     def sizes(preset: str) -> MemoryCalculator:
-        model = load(preset)
+        model = load_family(preset)
         return _calculator(model, question.dtype, context=_context(model, question.context))
 
     number, gpu = question.on
@@ -1001,16 +1044,15 @@ def _design_target(question: DesignQuestion, law: ScalingLaw) -> tuple[int, bool
     return max(round(law.for_compute(flops) if flops else law.for_tokens(tokens or 1)), 1), False
 
 
-def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport:
+def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport | WeightsReport:
     """Answer a question about the memory of inference."""
     from .analysis.inference.inference_memory import MAX_TOKENS, MemoryRequest
     from .analysis.inference.inference_memory import memory as inference_memory
     from .questions.memory_questions import PREFILL_CHUNK
 
-    loaded = model.computable
-    if _is_generic(loaded):
-        # typed when models without a family have a type of their own
-        return cast("MemoryReport", _memory_of_weights(loaded, question))
+    if isinstance(model, TensorModel) and model.computed is None:
+        return _memory_of_weights(model, question)
+    loaded = with_passes(model)
     if question.chunk != PREFILL_CHUNK and loaded is not model:
         raise ArgumentError("chunk", " is for decoders: an encoder reads whole prompts")
     name, imatrix = _imatrix(question.dtype)
@@ -1033,7 +1075,7 @@ def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport:
     )
 
 
-def _calculator(model: Model, dtype: str, **request: Any) -> MemoryCalculator:
+def _calculator(model: FamilyModel, dtype: str, **request: Any) -> MemoryCalculator:
     """Return what computes the memory of a model: with its stored weights, unless they are asked
     for in another dtype.
     """
@@ -1047,7 +1089,7 @@ def _calculator(model: Model, dtype: str, **request: Any) -> MemoryCalculator:
     )
 
 
-def _sizes(model: Model, question: _Sized) -> MemoryCalculator:
+def _sizes(model: FamilyModel, question: _Sized) -> MemoryCalculator:
     """Return what computes the memory that a question is about."""
     context = _context(model, question.context)
     return _calculator(
@@ -1059,7 +1101,7 @@ def _sizes(model: Model, question: _Sized) -> MemoryCalculator:
     )
 
 
-def answer_fit(model: Model, question: FitQuestion) -> FitReport:
+def answer_fit(model: FamilyModel, question: FitQuestion) -> FitReport:
     """Tell whether a model fits on GPUs."""
     from .analysis.fit.fit_report import fit
 
@@ -1085,7 +1127,7 @@ def _degrees(layout: Mapping[str, int]) -> dict[str, Any]:
     return {x: layout.get(x) for x in ("tp", "pp")}
 
 
-def answer_compare_machines(model: Model, question: MachinesQuestion) -> FitComparison:
+def answer_compare_machines(model: FamilyModel, question: MachinesQuestion) -> FitComparison:
     """Tell on which machines a model fits."""
     from .analysis.fit.fit_comparison import FitComparison
     from .analysis.fit.fit_report import fit
@@ -1102,14 +1144,14 @@ def answer_compare_machines(model: Model, question: MachinesQuestion) -> FitComp
     )
 
 
-def answer_rank_gpus(model: Model, question: RankQuestion) -> GPURanking:
+def answer_rank_gpus(model: FamilyModel, question: RankQuestion) -> GPURanking:
     """Rank the GPUs that can run a model."""
     from .analysis.fit.gpu_ranking import rank_gpus
 
     return rank_gpus(_sizes(model, question))
 
 
-def answer_fit_engine(model: Model, question: EngineQuestion) -> EngineReport:
+def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineReport:
     """Tell whether an engine starts on GPUs."""
     from .analysis.serving.engine_report import EngineSettings, plan_engine
     from .analysis.serving.rank_shapes import EngineLayout
@@ -1129,7 +1171,7 @@ def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
 
-    loaded = model.computable
+    loaded = with_passes(model)
     if (question.on is None) != (question.mfu is None) or (
         question.mfu is not None
         and (question.mfu.tokens_per_second is None) == (question.mfu.tflops is None)
@@ -1179,7 +1221,7 @@ def _with_mfu(report: FlopsReport, on: tuple[int, Device], measured: MeasuredSpe
     )
 
 
-def answer_plan(model: Model, question: PlanQuestion) -> PlanReport:
+def answer_plan(model: FamilyModel, question: PlanQuestion) -> PlanReport:
     """Rank the layouts of a training."""
     from .analysis.plan import PlanRequest
     from .analysis.plan import plan as plan_training
@@ -1204,7 +1246,7 @@ def answer_plan(model: Model, question: PlanQuestion) -> PlanReport:
     return plan_training(model, question.on, request)
 
 
-def answer_plan_serving(model: Model, question: ServingPlanQuestion) -> ServeReport:
+def answer_plan_serving(model: FamilyModel, question: ServingPlanQuestion) -> ServeReport:
     """Rank the ways to serve a model."""
     from .analysis.plan.serving_plan import plan_serving
 
@@ -1221,7 +1263,7 @@ def _check_cluster(on: tuple[int, Device]) -> None:
         raise LlamathError(f"a plan needs the memory bandwidth of {on[1].title}", hint=hint)
 
 
-def answer_cost(model: Model, question: CostQuestion) -> CostReport:
+def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:
     """Estimate the cost of tokens and of training."""
     from .analysis.cost.cost_report import CostRequest
     from .analysis.cost.cost_report import cost as cost_on
@@ -1245,7 +1287,7 @@ def answer_quants(model: Source, question: QuantsQuestion) -> QuantsReport:
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from .checkpoint.folders.gguf_folder import list_gguf_models
 
-    def request(loaded: Model) -> MemoryRequest:
+    def request(loaded: FamilyModel) -> MemoryRequest:
         context = _context(loaded, question.context)
         return MemoryRequest(kv_dtype=question.kv_dtype, context=context, batch=question.batch)
 
@@ -1253,12 +1295,12 @@ def answer_quants(model: Source, question: QuantsQuestion) -> QuantsReport:
     found = list_gguf_models(os.fspath(model)) if isinstance(model, str | os.PathLike) else []
     files = []
     for x in found:
-        loaded = load(x.location)
+        loaded = load_family(x.location)
         sizes = MemoryCalculator(loaded, request(loaded), _stored_weights(loaded))
         files.append((x.choice.names[0], x.choice.type, sizes))
     if files:
         return list_files(files, gpu, count)
-    loaded = load(model)
+    loaded = load_family(model)
     return list_quants(MemoryCalculator(loaded, request(loaded)), gpu, count)
 
 
@@ -1269,21 +1311,21 @@ def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairRe
     from .checkpoint.vocabulary import read_vocabulary
     from .engines import ENGINES, find_engine
 
-    first = load(target)
+    first = load_family(target)
     request = MemoryRequest(kv_dtype=question.kv_dtype, context=_context(first, question.context))
     sizes = MemoryCalculator(first, request, _stored_weights(first))
     asked = [find_engine(x).name for x in question.engine] or ENGINES
     heads: Mapping[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp"}
     if isinstance(draft, str) and draft in heads:
         return pair_models(sizes, heads[draft], engines=asked)
-    second = load(draft)
+    second = load_family(draft)
     vocabularies = read_vocabulary(first.location), read_vocabulary(second.location)
     return pair_models(
         sizes, MemoryCalculator(second, request, _stored_weights(second)), vocabularies, asked
     )
 
 
-def answer_place(model: Model, question: PlaceQuestion) -> Placement:
+def answer_place(model: FamilyModel, question: PlaceQuestion) -> Placement:
     """Tell where each weight goes."""
     from .analysis.serving.placement import Machine, place_model
 
@@ -1302,7 +1344,7 @@ def answer_place(model: Model, question: PlaceQuestion) -> Placement:
     return place_model(sizes, machine)
 
 
-def _memory_of_weights(model: GenericModel, question: MemoryQuestion) -> WeightsReport:
+def _memory_of_weights(model: TensorModel, question: MemoryQuestion) -> WeightsReport:
     """Return the memory of the weights of a model without a family; more cannot be asked."""
     from .analysis.generic.state_dict_count import weights_memory
 
@@ -1315,15 +1357,10 @@ def _memory_of_weights(model: GenericModel, question: MemoryQuestion) -> Weights
     return weights_memory(model, question.dtype)
 
 
-def answer_training_memory(model: Model, question: TrainingQuestion) -> TrainReport:
+def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> TrainReport:
     """Answer a question about the memory of a training step."""
     from .analysis.training.training_memory import TrainRequest, training, training_dtype
 
-    if _is_generic(model):
-        raise LlamathError(
-            f"training needs a family: the model is counted {model.claim}",
-            hint="the memory of its weights alone is known",
-        )
     asked, lora, layout = question.training, question.lora, question.layout
     request = TrainRequest(
         dtype=question.dtype or (training_dtype(model) if lora is None else _declared_dtype(model)),
@@ -1359,7 +1396,7 @@ def facts(model: Source) -> FactSheet:
     """
     from .analysis.fact_sheet import fact_sheet
 
-    return fact_sheet(load(model))
+    return fact_sheet(load_family(model))
 
 
 def config(model: Source) -> ConfigReport:
@@ -1368,7 +1405,7 @@ def config(model: Source) -> ConfigReport:
     """
     from .analysis.config_report import config_report
 
-    return config_report(load(model))
+    return config_report(load_family(model))
 
 
 def trace(
@@ -1415,7 +1452,7 @@ def answer_trace(
 
     layer, images = question.layer, question.images
     if prompt is None:
-        loaded = load(model, changes=changes).computable
+        loaded = with_passes(load(model, changes=changes))
         report = trace_tokens(loaded, question.context, layer, _images(images))
     elif images:
         problem = " traces shapes, without a prompt: the text model alone is run"
@@ -1625,11 +1662,6 @@ def gpus(*words: str) -> DeviceList:
     return find_devices(words)
 
 
-def _is_generic(model: Model) -> TypeIs[GenericModel]:
-    """Whether a model has no family, only the names and shapes of its tensors."""
-    return bool(model.claim)
-
-
 def _load_or_build(
     source: Source, via: Via | None, changes: Mapping[str, Any] | None = None
 ) -> Model:
@@ -1642,7 +1674,7 @@ def _load_or_build(
         return load(source, changes=changes, via=via)
 
 
-def _context(model: Model, value: int | str | None) -> int | None:
+def _context(model: FamilyModel, value: int | str | None) -> int | None:
     """Return the tokens of a sequence, whose text is `max`; None stands for the default."""
     if value == "max":
         from .analysis.default_context import full_context
@@ -1696,7 +1728,7 @@ def _imatrix(dtype: str) -> tuple[str, bool | None]:
     return name, suffix == "imatrix" if colon else None
 
 
-def _declared_dtype(model: Model) -> str:
+def _declared_dtype(model: FamilyModel) -> str:
     from .analysis.inference.inference_memory import declared_dtype
 
     return declared_dtype(model)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
 
 from . import embedded
 from .catalog import Preset, find_preset, find_public_id
@@ -46,7 +46,8 @@ from .families.wrappers import (
     WRAPPER_VARIANTS,
     with_wrapper_prefix,
 )
-from .model import Model
+from .generic.module_tree import module_tree
+from .model import FamilyModel, Model, TensorModel, with_family
 from .utils.access import is_restricted, may_read
 from .utils.errors import (
     Argument,
@@ -114,6 +115,9 @@ Source = (
     | _Module
     | Model
 )
+NamedSource = str | os.PathLike[str] | ModelArgs | Preset | FamilyModel
+"""Those of which every pass is known: a model that is given by name or as a file has a family, or
+the passes of its kind."""
 Via = Literal["transformers"]
 """Who builds a model that no family here describes."""
 
@@ -152,6 +156,19 @@ def load(
     )
 
 
+def load_family(
+    source: Source,
+    *,
+    changes: Keys | None = None,
+    vocab_size: int | None = None,
+    check_tensors: bool = True,
+) -> FamilyModel:
+    """Load a model that has a family, as `load` does; one without is refused."""
+    return with_family(
+        load(source, changes=changes, vocab_size=vocab_size, check_tensors=check_tensors)
+    )
+
+
 def _load(
     source: Source,
     changes: Keys | None,
@@ -181,9 +198,14 @@ def _load(
             )
         if not changes:
             return source
-        _refuse_generic_changes(source)
+        if isinstance(source, TensorModel):
+            raise ArgumentError(
+                "changes",
+                f" cannot be applied: the model is counted {source.claim}",
+                hint="change its config, and build it anew",
+            )
         if source.args is not None:
-            changed_model = load(source.args, changes=changed)
+            changed_model = load_family(source.args, changes=changed)
             return changed_model.replace(
                 name=source.name, source=source.source, location=source.location
             )
@@ -254,6 +276,10 @@ def says_tied(changes: Keys) -> bool:
     )
 
 
+@overload
+def with_stored_head(model: FamilyModel, opened: OpenedCheckpoint | None = None) -> FamilyModel: ...
+@overload
+def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Model: ...
 def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Model:
     """Return a model with a head of its own if its local files store one that differs from the
     embedding to which the config ties it.
@@ -274,11 +300,8 @@ def with_stored_head(model: Model, opened: OpenedCheckpoint | None = None) -> Mo
         f"{safe(x.name, 100)} differs from {safe(x.original, 100)}, to which the config ties it"
         for x in differing.values()
     )
-    if model.claim:
-        from .generic.generic_model import GenericModel, untie
-
-        assert isinstance(model, GenericModel)
-        return untie(model, differing.keys(), note)
+    if isinstance(model, TensorModel):
+        return model.untied(differing.keys(), note)
     try:
         untied = _load(model, {"tie_word_embeddings": False}, None, False, None)
     except ConfigError:
@@ -309,10 +332,9 @@ def _open_files(location: str) -> OpenedCheckpoint | None:
         return None  # what is wrong with the files is said by whoever needs them
 
 
-def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
+def _load_via_transformers(config: FoundConfig, changes: Keys) -> TensorModel:
     """Load the model that transformers builds of a configuration."""
     from .checkpoint.quantization_section import quantization_section
-    from .generic.generic_model import generic_model
     from .generic.transformers_process import build_in_transformers
 
     keys = dict(config.keys or {})
@@ -338,21 +360,22 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
             "the quantization that the config declares is not applied: dtypes and bytes "
             "are those of the plain class"
         )
-    return generic_model(
-        built.tensors,
-        built.claim,
+    return TensorModel(
         name=config.name,
+        tree=module_tree(built.tensors),
+        config=Config(keys, config.source),
         source=config.source,
-        keys=keys,
-        notes=notes,
+        notes=tuple(notes),
+        preset=config.preset,
         location=config.location,
+        tensors=tuple(built.tensors),
+        claim=built.claim,
     )
 
 
-def _load_counted(kind: CountedModel, config: FoundConfig, changes: Keys) -> Model:
+def _load_counted(kind: CountedModel, config: FoundConfig, changes: Keys) -> TensorModel:
     """Load a model that is counted, but not computed."""
     from .generic.counted_tensors import counted_tensors
-    from .generic.generic_model import generic_model
 
     keys = _with_changes(config.keys or {}, changes)
     read = Config(keys, config.source, preferred=frozenset(changes))
@@ -364,14 +387,17 @@ def _load_counted(kind: CountedModel, config: FoundConfig, changes: Keys) -> Mod
             f"{safe(str(keys.get('model_type')), 60)}"
         )
     notes = [*config.notes, *_config_notes(read, unread, None)]
-    return generic_model(
-        tensors,
-        kind.claim,
+    return TensorModel(
         name=config.name,
+        tree=module_tree(tensors),
+        config=Config(keys, config.source),
         source=config.source,
-        keys=keys,
-        notes=notes,
+        notes=tuple(notes),
+        preset=config.preset,
         location=config.location,
+        tensors=tuple(tensors),
+        claim=kind.claim,
+        passes=kind,
     )
 
 
@@ -389,22 +415,25 @@ def _load_config_object(config: FoundConfig, changes: Keys | None) -> Model:
         return _load_via_transformers(config, changes or {})
 
 
-def _load_live(source: Any) -> Model:
+def _load_live(given: Any) -> Model:
     """Load a module or a state dict: the tree of its family if its configuration has one, else
     that of its state dict.
     """
-    from .generic.generic_model import generic_model
     from .generic.live_objects import compare_with_tree, read_module, read_state_dict
 
-    live = read_module(source) if isinstance(source, _Module) else read_state_dict(source)
+    live = read_module(given) if isinstance(given, _Module) else read_state_dict(given)
     if live.keys is not None:
         try:
-            model = load(live.keys)
+            model = load_family(live.keys)
         except (UnknownModel, ConfigError) as error:
             reason = f"the tree of its state dict, because its config is refused: {error}"
             live = live._replace(notes=(*live.notes, reason))
         else:
-            notes = (*model.notes, *live.notes, *compare_with_tree(live, model))
+            notes = (
+                *model.notes,
+                *live.notes,
+                *compare_with_tree(live, model.family.hf, model.tree),
+            )
             return model.replace(name=live.name, source=f"the given {live.what}", notes=notes)
     if live.quantized or live.is_sharded:
         why = (
@@ -418,14 +447,15 @@ def _load_live(source: Any) -> Model:
             f"the given {live.what} is {why}, and without a family only plain tensors are counted",
             hint=hint,
         )
-    keys = {} if live.keys is None else live.keys
-    return generic_model(
-        live.tensors,
-        live.claim,
+    source = f"the given {live.what}"
+    return TensorModel(
         name=live.name,
-        source=f"the given {live.what}",
-        keys=keys,
+        tree=module_tree(live.tensors),
+        config=Config({} if live.keys is None else live.keys, source),
+        source=source,
         notes=live.notes,
+        tensors=live.tensors,
+        claim=live.claim,
     )
 
 
@@ -434,14 +464,6 @@ def _is_state_dict(source: object) -> bool:
     return isinstance(source, Mapping) and any(
         hasattr(x, "shape") and hasattr(x, "dtype") for x in source.values()
     )
-
-
-def _refuse_generic_changes(model: Model) -> None:
-    if model.claim:
-        hint = "change its config, and build it anew"
-        raise ArgumentError(
-            "changes", f" cannot be applied: the model is counted {model.claim}", hint=hint
-        )
 
 
 def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
@@ -517,7 +539,7 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
 
 def _load_params(
     source: FoundConfig, changes: dict[str, Any], vocab_size: int | None, notes: list[str]
-) -> Model:
+) -> FamilyModel:
     """Load a model from Meta's `params.json`; `changed` may hold keys of either format."""
     meta_args = {key: changes.pop(key) for key in list(changes) if key in ModelArgs.fields}
     data = {**(source.keys or {}), **meta_args}
@@ -682,7 +704,9 @@ def _nested(data: Keys, model_type: str) -> Keys:
     return {**outer, "text_config": {**text, "model_type": FLAT_WRAPPERS[model_type]}}
 
 
-def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[str]) -> Model:
+def _build(
+    source: FoundConfig, sections: _Sections, changes: Keys, notes: list[str]
+) -> FamilyModel:
     """Build the model that a configuration describes."""
     wrapper, data, whole = sections
     config = Config(_with_changes(data, changes), source.source, preferred=frozenset(changes))
@@ -737,7 +761,7 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
     notes += _config_notes(config, unread, outer)
     if source.preset is not None and "context" in source.preset.unknown and tree.positions is None:
         tree = tree.replace(context=None)
-    return Model(
+    return FamilyModel(
         name=source.name,
         family=family,
         tree=tree,
@@ -899,7 +923,7 @@ def _has_no_effect(key: str, known: Mapping[str, str]) -> bool:
     )
 
 
-def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
+def _check_gguf_matches_metadata(model: FamilyModel, manifest: Manifest) -> FamilyModel:
     """Return the model if the tensors of its GGUF file match the metadata; with a note if only
     the number of parameters does.
     """

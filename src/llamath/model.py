@@ -1,23 +1,26 @@
-"""`Model`: one model with its tree, its names and where it came from; what `llamath.load`
-returns.
+"""`Model`: what `llamath.load` returns, either a `FamilyModel`, whose family gives formulas and a
+forward pass, or a `TensorModel`, of which the tensors are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .checkpoint.meta_args import ModelArgs
-from .checkpoint.naming.scheme import Scheme, TiedNames
+from .checkpoint.naming.scheme import Scheme, TiedNames, canonical_scheme
 from .core.blocks import Decoder
 from .core.config import Config
-from .core.multimodal import parts_of
-from .core.parameter_count import Count, Parameters, count_parameters
-from .core.tree import Leaf, walk
+from .core.multimodal import CountedBlock, parts_of
+from .core.parameter_count import Count, Parameters, TensorParameters, count_parameters
+from .core.tree import Block, Leaf, walk
+from .families.counted_models import ENCODER_NOTE, CountedModel
 from .families.registry import Family
-from .utils.errors import UnknownModel, safe
+from .generic.module_tree import StateTensor, module_tree
+from .utils.errors import LlamathError, UnknownModel, safe
 from .utils.record_type import Record
 
 if TYPE_CHECKING:
@@ -25,28 +28,43 @@ if TYPE_CHECKING:
     from .web.notebook import NotebookPage
 
 
-class Model(Record):
-    """A model and all of its weights; two models are equal if they have the same name, family,
-    tree and configuration.
-    """
+class BaseModel(Record):
+    """What every model has: a name, a tree of weights, and where it came from."""
 
     name: str
-    family: Family
-    tree: Decoder
+    tree: Block
     config: Config
     source: str
     notes: tuple[str, ...] = ()
-    # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
-    args: ModelArgs | None = None
     preset: Preset | None = None  # that it was loaded from, also if keys were changed since
     location: str = ""  # the path or address that it was loaded from; empty for a preset or keys
+
+    @property
+    def weights(self) -> Iterator[Leaf]:
+        """Every weight in tensor order, one per expert, streamed; a tied head is included, with
+        no parameters of its own.
+        """
+        return walk(self.tree)
+
+    def _repr_html_(self) -> str:
+        # a report is far above a model
+        html: str = import_module(__package__).count(self)._repr_html_()
+        return html
+
+
+class FamilyModel(BaseModel):
+    """A model that a family describes, and all of its weights; two are equal if they have the same
+    name, family, tree and configuration.
+    """
+
+    family: Family
+    tree: Decoder
+    # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    args: ModelArgs | None = None
     wrapper: str = ""  # model type of the multimodal model whose text model this is
     part_name: str = ""  # of a part of a multimodal model: text, vision or audio
     # its whole configuration, if all of its parts are known; `config` is that of the text model
     outer: Config | None = None
-    # of a model without a family: whose tensors they are, `as transformers 5.23.0 builds
-    # BertForMaskedLM`
-    claim: str = ""
 
     @cached_property
     def count(self) -> Count:
@@ -76,7 +94,7 @@ class Model(Record):
         return keys | self.config.key_by_symbol
 
     @cached_property
-    def text(self) -> Model:
+    def text(self) -> FamilyModel:
         """The text model of a multimodal model; another model is its own."""
         if not self.is_multimodal:
             return self
@@ -87,14 +105,7 @@ class Model(Record):
             notes=(*self.notes, f"text model only; not included: {others}"),
         )
 
-    @property
-    def computable(self) -> Model:
-        """The model whose tree computes: of a model that is counted by its tensors, one with
-        FLOPs, memory and trace if they are known.
-        """
-        return self
-
-    def part(self, name: str) -> Model:
+    def part(self, name: str) -> FamilyModel:
         """Return one part as a model: `text`, `vision` or `audio`; vision and audio contain
         their projectors.
         """
@@ -117,13 +128,6 @@ class Model(Record):
             if scheme.name.startswith("hf") or scheme.name == "llamath"
             else self.text.tree
         )
-
-    @property
-    def weights(self) -> Iterator[Leaf]:
-        """Every weight in tensor order, one per expert, streamed; a tied head is included, with
-        no parameters of its own.
-        """
-        return walk(self.tree)
 
     @property
     def tied_names(self) -> Iterator[TiedNames]:
@@ -149,11 +153,6 @@ class Model(Record):
             )
         return scheme
 
-    def __repr__(self) -> str:
-        return (
-            f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
-        )
-
     def show(self, other: Model | None = None, *, height: int = 900) -> NotebookPage:
         """Show the interactive page in a notebook, beside that of another model if there is one,
         like `llamath.show`.
@@ -162,7 +161,99 @@ class Model(Record):
         show: Callable[..., NotebookPage] = import_module(__package__).show
         return show(self, other, height=height)
 
-    def _repr_html_(self) -> str:
-        # a report is far above a model
-        html: str = import_module(__package__).count(self)._repr_html_()
-        return html
+    def __repr__(self) -> str:
+        parameters = f"{self.parameters.total:,} parameters"
+        return f"FamilyModel({self.name!r}, {self.family.name} family, {parameters})"
+
+
+class TensorModel(BaseModel):
+    """A model without a family: its tensors are known, and neither formulas nor a forward pass; two
+    are equal if their tensors and configurations are.
+    """
+
+    tree: CountedBlock
+    tensors: tuple[StateTensor, ...]
+    claim: str  # whose tensors they are: `as transformers 5.23.0 builds BertForMaskedLM`
+    passes: CountedModel | None = None  # how its passes follow from its configuration, if they do
+
+    @cached_property
+    def parameters(self) -> TensorParameters:
+        """The totals that are known without a family, as exact integers."""
+        sizes = [(x, prod(x.shape)) for x in self.tensors]
+        buffers = sum(n for x, n in sizes if not x.tied and x.is_buffer)
+        return TensorParameters(
+            total=sum(n for x, n in sizes if not x.tied and not x.is_buffer),
+            tied_counted_twice=sum(n for x, n in sizes if not x.is_buffer),
+            extras={"buffers": buffers} if buffers else {},
+        )
+
+    @cached_property
+    def groups(self) -> Mapping[str, int]:
+        """The parameters of the modules of the root; the largest one is divided into its own."""
+        groups = _sums(self.tensors, 1)
+        largest = max(groups, key=groups.__getitem__, default="")
+        divided = _sums([x for x in self.tensors if x.name.startswith(f"{largest}.")], 2)
+        named = [
+            (name, divided if name == largest and len(divided) > 1 else {name: n})
+            for name, n in groups.items()
+        ]
+        return {name: n for _, part in named for name, n in part.items() if n}
+
+    @cached_property
+    def computed(self) -> FamilyModel | None:
+        """The model with the passes, where FLOPs, memory and trace are computed; None elsewhere."""
+        if self.passes is None:
+            return None
+        config = Config(self.config.data, self.source)
+        tree = self.passes.family(config)
+        return FamilyModel(
+            name=self.name,
+            family=self.passes.family.replace(hf=canonical_scheme(tree).replace(name="hf")),
+            tree=tree,
+            config=config,
+            outer=config,
+            source=self.source,
+            notes=(*self.notes, ENCODER_NOTE),
+        )
+
+    @property
+    def tied_names(self) -> Iterator[TiedNames]:
+        """The names of tensors that share the values of another, and of this one."""
+        return (TiedNames(x.name, x.tied, x.shape) for x in self.tensors if x.tied)
+
+    def untied(self, names: Collection[str], note: str) -> TensorModel:
+        """Return the model whose tensors of these names share no values with others."""
+        tensors = tuple(x._replace(tied="") if x.name in names else x for x in self.tensors)
+        return self.replace(tree=module_tree(tensors), tensors=tensors, notes=(*self.notes, note))
+
+    def __repr__(self) -> str:
+        return f"TensorModel({self.name!r}, {self.parameters.total:,} parameters, {self.claim})"
+
+
+Model: TypeAlias = FamilyModel | TensorModel
+"""What `llamath.load` returns."""
+
+
+def _sums(tensors: Sequence[StateTensor], parts: int) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for x in tensors:
+        name = ".".join(x.name.split(".")[:-1][:parts]) or x.name
+        sums[name] = sums.get(name, 0) + (0 if x.tied or x.is_buffer else prod(x.shape))
+    return sums
+
+
+def with_family(model: Model) -> FamilyModel:
+    """Return a model that has a family; one without is refused."""
+    if isinstance(model, FamilyModel):
+        return model
+    raise LlamathError(
+        f"this needs a model of a known family, and {safe(model.name, 80)} is counted "
+        f"{model.claim}: its names and shapes are known, its formulas and its forward pass are not",
+        hint="count, names, memory (of the weights), verify and diff work without a family",
+    )
+
+
+def with_passes(model: Model) -> FamilyModel:
+    """Return the model whose forward pass is known; a model without one is refused."""
+    computed = model.computed if isinstance(model, TensorModel) else None
+    return with_family(model) if computed is None else computed

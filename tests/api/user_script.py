@@ -10,8 +10,9 @@ import llamath
 
 def main(folder: Path) -> None:
     model: llamath.Model = llamath.load("llama-3-8b", changes={"num_hidden_layers": 16})
+    assert isinstance(model, llamath.FamilyModel)
     total: int = llamath.count(model).total
-    parameters: llamath.Parameters = llamath.count("llama-3-8b").parameters
+    parameters: llamath.Parameters = llamath.count(model).parameters
     delta: int = llamath.diff("llama-2-7b", model).delta
     keys: list[str] = [x.key for x in llamath.config(model)]
     replies: list[llamath.Reply] = llamath.run("embedded", ["Anna had", "Tom"], max_tokens=3)

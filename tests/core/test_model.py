@@ -63,7 +63,7 @@ def test_pickle_of_a_large_model_is_small() -> None:
 def test_repr_is_one_short_line() -> None:
     assert (
         repr(llamath.load("llama-3-8b"))
-        == "Model('Llama 3 8B', llama family, 8,030,261,248 parameters)"
+        == "FamilyModel('Llama 3 8B', llama family, 8,030,261,248 parameters)"
     )
 
 

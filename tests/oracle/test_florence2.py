@@ -60,7 +60,7 @@ def reference(label: str, device: str) -> Any:
 
 
 def computable(label: str) -> Any:
-    return llamath.load({"model_type": "florence2", **CONFIGS[label]}).computable
+    return llamath.load({"model_type": "florence2", **CONFIGS[label]}).computed
 
 
 def count(call: Any) -> tuple[int, Any]:
@@ -131,7 +131,7 @@ def test_flops_and_cache_equal_those_of_transformers(label: str) -> None:
 @pytest.mark.parametrize("label", CONFIGS)
 def test_total_of_the_tree_is_the_counted_one(label: str) -> None:
     counted = llamath.load({"model_type": "florence2", **CONFIGS[label]})
-    found = counted.computable.parameters
+    found = counted.computed.parameters
     assert (found.total - found.buffers, found.buffers) == (
         counted.parameters.total,
         counted.parameters.extras["buffers"],

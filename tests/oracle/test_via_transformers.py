@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 import llamath
 from llamath.cli import cli
+from llamath.core.parameter_count import sections_of
 from llamath.generic import transformers_process, transformers_script
-from llamath.generic.module_tree import NoFormula
 
 pytestmark = pytest.mark.transformers
 pytest.importorskip("transformers")
@@ -89,16 +89,16 @@ def test_total_names_and_shapes_equal_the_saved_class(class_name: str, tmp_path:
     parameters, shapes = save(CONFIGS[class_name], class_name, tmp_path)
     model = llamath.load(CONFIGS[class_name], via="transformers")
     assert model.claim.endswith(f"builds {class_name}") and model.parameters.total == parameters
-    assert {x.name: x.shape for x in model.scheme("hf").tensors(model.tree)} == shapes
+    assert {x.name: x.shape for x in model.tensors if not x.tied} == shapes
     assert (
         sum(x.parameters for x in model.weights)
         - sum(int(x.weight.size) for x in model.weights if x.weight.buffer)
         == parameters
     )
     assert (
-        sum(model.count.groups.values())
+        sum(model.groups.values())
         == parameters
-        == sum(x.each * x.times for x in model.count.sections)
+        == sum(x.each * x.times for x in sections_of(model.tree))
         - model.parameters.extras.get("buffers", 0)
     )
     assert llamath.verify(tmp_path, via="transformers").ok
@@ -142,7 +142,7 @@ def test_diff_compares_names_and_shapes(tmp_path: Path) -> None:
             json.dumps(CONFIGS["BertForMaskedLM"] | {"num_hidden_layers": layers})
         )
     report = llamath.diff(tmp_path / "a", tmp_path / "b", via="transformers")
-    each = llamath.load(tmp_path / "a", via="transformers").count.groups["bert.encoder"] // 2
+    each = llamath.load(tmp_path / "a", via="transformers").groups["bert.encoder"] // 2
     assert isinstance(report, llamath.DiffReport) and report.delta == each == sum(
         x.delta for x in report.weights
     )
@@ -151,6 +151,8 @@ def test_diff_compares_names_and_shapes(tmp_path: Path) -> None:
         "encoder.layer.#"
         in run("diff", tmp_path / "a", tmp_path / "b", "--via", "transformers").stdout
     )
+    several = run("diff", tmp_path / "a", "llama-3-8b", tmp_path / "b", "--via", "transformers")
+    assert several.exit_code == 0 and "+8,030,237,898" in several.stdout
 
 
 def test_verify_finds_missing_wrong_and_unexpected_tensors(tmp_path: Path) -> None:
@@ -227,8 +229,6 @@ def test_commands_that_need_formulas_refuse_by_name() -> None:
         "plan": lambda: llamath.plan(model, on="8xh100", tokens="1B"),
         "train": lambda: llamath.training_memory(model),
         "context": lambda: llamath.memory(model, context=8192),
-        "active": lambda: model.parameters.active,
-        "layers": lambda: model.tree.layers,
         "gguf": lambda: llamath.stored_names(model, names="gguf"),
         "changes": lambda: llamath.load(model, changes={"hidden_size": 48}),
         "explain": lambda: llamath.explain(1000, like=model),
@@ -237,8 +237,6 @@ def test_commands_that_need_formulas_refuse_by_name() -> None:
         with pytest.raises(llamath.LlamathError, match="as transformers"):
             call()
             pytest.fail(name)
-    with pytest.raises(NoFormula):
-        model.tree.forward(None, None)
     done = run("flops", "bert-base", "--via", "transformers")
     assert done.exit_code == 2 and " flops` needs the formulas of a family" in done.stderr
 

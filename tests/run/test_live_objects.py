@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import llamath
-from llamath.generic.generic_model import GenericModel
+from llamath.model import TensorModel
 
 pytestmark = pytest.mark.transformers
 transformers = pytest.importorskip("transformers")
@@ -74,7 +74,7 @@ def test_tied_module_and_meta_module_count_once() -> None:
         with torch.device(device):
             bert = transformers.BertForMaskedLM(transformers.BertConfig(**BERT))
         model = llamath.load(bert)
-        assert isinstance(model, GenericModel) and model.parameters.total == bert.num_parameters()
+        assert isinstance(model, TensorModel) and model.parameters.total == bert.num_parameters()
         assert {x.name for x in model.tensors if x.tied} == {
             "cls.predictions.decoder.weight",
             "cls.predictions.decoder.bias",
@@ -148,7 +148,7 @@ def test_adapters_of_peft_are_named_apart(kind: str) -> None:
 def test_state_dict_is_counted_by_storage() -> None:
     module = transformers.BertForMaskedLM(transformers.BertConfig(**BERT))
     model = llamath.load(module.state_dict())
-    assert isinstance(model, GenericModel) and model.parameters.total == module.num_parameters()
+    assert isinstance(model, TensorModel) and model.parameters.total == module.num_parameters()
     assert (
         model.claim == "as the given state dict has them"
         and llamath.count(module.state_dict()).total == module.num_parameters()
@@ -173,8 +173,6 @@ def test_any_module_has_a_tree() -> None:
     assert model.parameters.total == sum(x.numel() for x in net.parameters())
     assert model.parameters.extras == {"buffers": sum(x.numel() for x in net.buffers())}
     assert sorted(x.path for x in model.weights) == sorted(net.state_dict())
-    with pytest.raises(llamath.LlamathError, match="as the given Net has them"):
-        int(model.tree.width)
 
 
 def test_checkpoint_is_verified_against_a_module(tmp_path: Path) -> None:
@@ -189,7 +187,7 @@ def test_config_objects_of_any_family_are_loaded() -> None:
     assert llamath.load(transformers.LlamaConfig(**SMALL)).family.name == "llama"
     config = transformers.BertConfig(**BERT)
     model = llamath.load(config)
-    assert isinstance(model, GenericModel)
+    assert isinstance(model, TensorModel)
     assert model.parameters.total == transformers.BertForMaskedLM(config).num_parameters()
 
 
@@ -254,6 +252,25 @@ print(llamath.load(Module().state_dict()).parameters.total, {"torch", "transform
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "17 set()\n"
+
+
+def test_model_without_a_family_answers_each_attribute() -> None:
+    model = llamath.load({"a.weight": torch.zeros(2, 3)})
+    assert isinstance(model, TensorModel)
+    names = [x for x in dir(model) if not x.startswith("_")]
+    assert {"parameters", "weights", "groups", "claim"} <= {
+        x for x in names if getattr(model, x) is not None
+    }
+    names = [x for x in dir(model.parameters) if not x.startswith("_")]
+    assert all(getattr(model.parameters, x) is not None for x in names)
+    assert not {"family", "count", "scheme"} & set(dir(model)) and not hasattr(
+        model.parameters, "active"
+    )
+    with pytest.raises(
+        llamath.LlamathError, match="known family, and state dict is counted as the given"
+    ) as found:
+        llamath.facts(model)
+    assert "count, names, memory" in found.value.hint
 
 
 def test_models_without_a_family_pickle_and_compare() -> None:

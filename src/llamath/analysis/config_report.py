@@ -15,7 +15,7 @@ from ..core.config import Config
 from ..core.expr import Expr
 from ..core.tree import fold
 from ..families.wrappers import TEXT_KEYS
-from ..model import Model
+from ..model import FamilyModel
 from ..render.report import Report
 from ..render.tables import Part
 from ..utils.errors import ConfigError
@@ -74,7 +74,7 @@ class ConfigReport(Report):
     model, for the reason `why`.
     """
 
-    model: Model
+    model: FamilyModel
     keys: tuple[ConfigKey, ...]
     meta: ModelArgs | None
     why: str | None = None
@@ -160,7 +160,7 @@ class _RecordingConfig(Config):
 _LLAMA_ONLY = "Meta's reference implements only the llama family"
 
 
-def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
+def config_report(model: FamilyModel, with_meta: bool = True) -> ConfigReport:
     """Explain the config of a model; without `with_meta`, Meta's arguments are left out."""
     config, family = model.config, model.family
     has_meta = with_meta and family.meta is not None
@@ -215,7 +215,7 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
     }
 
 
-def params_json_text(model: Model) -> str:
+def params_json_text(model: FamilyModel) -> str:
     """Return a `params.json` that gives this model."""
     report = config_report(model)
     if report.meta is None:
@@ -266,7 +266,7 @@ def _by_effect(keys: Iterable[ConfigKey]) -> list[ConfigKey]:
     ]
 
 
-def _tower_keys(model: Model) -> Iterator[ConfigKey]:
+def _tower_keys(model: FamilyModel) -> Iterator[ConfigKey]:
     """Yield the keys of the towers and of the whole configuration of a multimodal model, those
     of a tower after its own key.
     """

@@ -15,7 +15,7 @@ from ..core.multimodal import parts_of
 from ..core.positions import DynamicRope, Llama3Rope, LongRope, QwenDynamicRope, Rope
 from ..core.tree import Block, Stack, fold_blocks
 from ..hardware import devices
-from ..model import Model
+from ..model import FamilyModel
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table
 from ..utils.errors import LlamathError, UnknownQuantization
@@ -112,7 +112,7 @@ class FactSheet(Report):
     catalog.
     """
 
-    model: Model
+    model: FamilyModel
     description: str
     organization: str | None  # origin, date and license are known for presets alone
     released: str | None
@@ -343,14 +343,13 @@ def describe_hardware(x: RunsOn) -> str:
     return f"{x.gpu.count} × {x.gpu.device.title}, {x.context:,} tokens"
 
 
-def fact_sheet(model: Model) -> FactSheet:
+def fact_sheet(model: FamilyModel) -> FactSheet:
     """Return the fact sheet of a model with a decoder; what the catalog does not know is None,
     and what cannot be computed is in a note.
     """
     tree = model.tree
     if not isinstance(getattr(tree, "layers", None), Stack) or model.part_name not in ("", "text"):
-        of = f", counted {model.claim}" if model.claim else ""
-        raise LlamathError(f"{model.name} has no decoder{of}", hint="`count` lists its weights")
+        raise LlamathError(f"{model.name} has no decoder", hint="`count` lists its weights")
     preset, notes = model.preset, []
     try:
         declared = declared_dtype(model)
@@ -432,7 +431,7 @@ def _kinds(tree: Decoder) -> Iterator[str]:
     yield from (name for name in parts_of(tree) if name != "text")
 
 
-def _weight_sizes(model: Model, declared: str) -> Iterator[WeightSize]:
+def _weight_sizes(model: FamilyModel, declared: str) -> Iterator[WeightSize]:
     """Yield the weights in bf16, fp8 and 4 bits, and as released; a format in which the model
     cannot be stored is left out.
     """
@@ -443,11 +442,11 @@ def _weight_sizes(model: Model, declared: str) -> Iterator[WeightSize]:
             yield WeightSize(dtype=dtype, bytes=size, released=dtype == released)
 
 
-def _states_dtype(model: Model) -> bool:
+def _states_dtype(model: FamilyModel) -> bool:
     return any(model.config.data.get(key) for key in ("dtype", "torch_dtype", *QUANTIZATION_KEYS))
 
 
-def _weight_bytes(model: Model, dtype: str) -> int | None:
+def _weight_bytes(model: FamilyModel, dtype: str) -> int | None:
     try:
         return (
             int(sum(x.bytes for x in MemoryCalculator(model, MemoryRequest(dtype=dtype)).weights))
@@ -457,7 +456,7 @@ def _weight_bytes(model: Model, dtype: str) -> int | None:
         return None
 
 
-def _runs_on(model: Model, dtype: str) -> RunsOn:
+def _runs_on(model: FamilyModel, dtype: str) -> RunsOn:
     calculator = MemoryCalculator(model, MemoryRequest(dtype=dtype))
     smallest = smallest_gpus(calculator, [x for x in devices() if is_supported(x, dtype)])
     return RunsOn(dtype=dtype, context=calculator.context, gpu=smallest)

@@ -13,7 +13,7 @@ from ..utils.number_format import group_digits
 from ..utils.record_type import Record
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import FamilyModel
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
 """The overhead is 512 MiB for the device's context and libraries, and 2 % (1/50) of everything
@@ -77,7 +77,7 @@ def _cells(x: MemoryLine) -> tuple[Any, ...]:
     return x.what, x.bytes, x.bytes, x.bytes, mark, x.formula
 
 
-def letters_text(model: Model, context: int, batch: int, values: Mapping[str, int]) -> str:
+def letters_text(model: FamilyModel, context: int, batch: int, values: Mapping[str, int]) -> str:
     """Return the letters of the formulas with their names and values."""
     keys = model.config.key_by_symbol
     letters = [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in values.items()]

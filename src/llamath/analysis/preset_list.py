@@ -12,8 +12,8 @@ from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import parts_of
 from ..core.tree import Block, fold, fold_blocks
-from ..loading import load
-from ..model import Model
+from ..loading import load_family
+from ..model import FamilyModel
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
 from ..utils.errors import Call, UnknownModel, nearest, safe
@@ -221,7 +221,7 @@ def find_presets(
 @cache
 def _summarize_preset(slug: str) -> PresetSummary:
     """Load a preset and return its sizes; a server or an agent lists them more than once."""
-    preset, model = read_preset(slug), load(slug)
+    preset, model = read_preset(slug), load_family(slug)
     tree = model.tree
     attention = next(
         (x for layer, _ in tree.layers.distinct() for x in _mixers(layer) if hasattr(x, "heads")),
@@ -280,7 +280,7 @@ def model_kinds(tree: Decoder) -> tuple[str, ...]:
     )
 
 
-def _weight_bytes(model: Model) -> int:
+def _weight_bytes(model: FamilyModel) -> int:
     storage = weight_storage(
         model.tree, declared_weight_format(model.config.data), names=model.family.schemes.get("hf")
     )

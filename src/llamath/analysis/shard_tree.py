@@ -15,7 +15,7 @@ from ..core.blocks import TOWER_FIELDS, Attention, Decoder
 from ..core.expr import Expr
 from ..core.mixers import GatedDeltaNet, Mamba2
 from ..core.tree import Block, Split, Stack, Weight
-from ..model import Model
+from ..model import FamilyModel
 from ..questions.layout import Layout
 from ..utils.errors import Call, LlamathError, Name, safe
 from .parallel_layout import check_layout
@@ -39,12 +39,12 @@ class WeightCut(NamedTuple):
         return sum(b - a for a, b in self.ranges) + self.appended
 
 
-def shard_of(model: Model) -> TensorParallelShard | None:
+def shard_of(model: FamilyModel) -> TensorParallelShard | None:
     """Return the shard that a config describes; None if it describes a whole checkpoint."""
     return parse_shard(model.config.data, model.config.source)
 
 
-def reject_shard(model: Model, path: str) -> None:
+def reject_shard(model: FamilyModel, path: str) -> None:
     """Raise if a checkpoint is one rank's part of a model."""
     if (shard := shard_of(model)) is not None:
         raise LlamathError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Model
+from ..model import FamilyModel
 from .command_group import command as make_command
 from .model_options import takes_model
 from .output import TABLES, echo, echo_report, note
@@ -15,7 +15,7 @@ _EXAMPLES = (
 
 @make_command("config", _EXAMPLES, brief=True, formats=("params", *TABLES))
 @takes_model
-def command(model: Model, *, form: str | None) -> None:
+def command(model: FamilyModel, *, form: str | None) -> None:
     """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params
     prints a params.json.
     """

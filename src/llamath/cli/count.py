@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..model import Model
+from ..model import FamilyModel, Model, TensorModel
 from ..questions.parameter_questions import CountQuestion
 from ..render.progress import Progress
 from ..utils.errors import Argument
 from .command_group import command as make_command
-from .model_options import is_generic, picture_option, takes_checkpoint, unfold_option
+from .model_options import picture_option, takes_checkpoint, unfold_option
 from .output import TABLES, PictureFile, echo, echo_report, warn
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
-    from ..generic.generic_model import GenericModel
 
 _EXAMPLES = (
     "llamath count llama-3-8b",
@@ -53,11 +52,11 @@ def command(
         option = f"--format {form}" if form == "tree" else f"--{form}"
         raise click.UsageError(f"--unfold is about the table: not with {option}")
     part = asked.parse(CountQuestion).part
-    if isinstance(model, Model) and is_generic(model):
-        _print_generic(model.part(part) if part else model, unfold, picture, form)
+    if isinstance(model, TensorModel):
+        _print_tensors(model, part, unfold, picture, form)
         return
     if (
-        isinstance(model, Model)
+        isinstance(model, FamilyModel)
         and model.location
         and not click.get_current_context().params["changes"]
     ):
@@ -67,7 +66,7 @@ def command(
             model, notes = count_files(model)
         for line in notes if form == "brief" else ():
             warn(line)
-    if not isinstance(model, Model):
+    if not isinstance(model, FamilyModel):
         given: dict[str, object] = {"part": part, "picture": picture}
         given["format"] = form if form == "tree" else None
         wrong = [str(Argument(x)) for x, value in given.items() if value is not None]
@@ -81,7 +80,7 @@ def command(
     _print(model.part(part) if part else model, unfold, picture, form)
 
 
-def _print(model: Model, unfold: bool, picture: PictureFile | None, form: str | None) -> None:
+def _print(model: FamilyModel, unfold: bool, picture: PictureFile | None, form: str | None) -> None:
     from ..analysis.count.count_report import CountReport
 
     if form == "tree":
@@ -97,12 +96,17 @@ def _print(model: Model, unfold: bool, picture: PictureFile | None, form: str | 
         picture.write(treemap_svg(model))
 
 
-def _print_generic(
-    model: GenericModel, unfold: bool, picture: PictureFile | None, form: str | None
+def _print_tensors(
+    model: TensorModel,
+    part: str | None,
+    unfold: bool,
+    picture: PictureFile | None,
+    form: str | None,
 ) -> None:
     """Print the count of a model without a family."""
-    from ..analysis.generic.state_dict_count import StateDictCount
+    from ..analysis.generic.state_dict_count import count_tensors
 
+    report = count_tensors(model, part)
     if picture is not None:
         raise click.UsageError(f"the model is counted {model.claim}: there is no --picture")
     if form == "tree":
@@ -110,5 +114,4 @@ def _print_generic(
 
         echo(tree_text(model))
         return
-    report = StateDictCount(model=model)
     echo_report(report, form, report.tables(unfold=unfold))

@@ -16,7 +16,7 @@ from .question_options import Asked, asks
 
 if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
-    from ..model import Model
+    from ..model import FamilyModel
 
 _EXAMPLES = (
     "llamath design 8B",
@@ -67,7 +67,7 @@ def _print(report: DesignReport, form: str | None) -> None:
         echo(_params(best.model) if form == "params" else config)
 
 
-def _params(model: Model) -> str:
+def _params(model: FamilyModel) -> str:
     from ..analysis.config_report import config_report, params_json_text
 
     text = params_json_text(model)

@@ -9,7 +9,7 @@ from .model_options import takes_model
 from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import FamilyModel
 
 _EXAMPLES = (
     "llamath facts llama-3-8b",
@@ -20,7 +20,7 @@ _EXAMPLES = (
 
 @make_command("facts", _EXAMPLES, brief=True, formats=TABLES)
 @takes_model
-def command(model: Model, *, form: str | None) -> None:
+def command(model: FamilyModel, *, form: str | None) -> None:
     """Show what MODEL is, on one page: sizes, layers, attention, positions, weights, KV cache,
     FLOPs, and the smallest hardware.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..model import Model
+from ..model import FamilyModel
 from ..questions.fit_questions import EngineQuestion, FitQuestion, MachinesQuestion, RankQuestion
 from ..questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from ..render.progress import Progress
@@ -54,7 +54,12 @@ _HEADS = ("eagle", "eagle3", "mtp")
 )
 @picture_option
 def command(
-    model: Model, *, asked: Asked, draft: str | None, picture: PictureFile | None, form: str | None
+    model: FamilyModel,
+    *,
+    asked: Asked,
+    draft: str | None,
+    picture: PictureFile | None,
+    form: str | None,
 ) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it
     does not.
@@ -115,7 +120,7 @@ def _other_question(asked: Asked, draft: str | None) -> type[Question] | None:
     return next(iter(given), None)
 
 
-def _place(model: Model, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
+def _place(model: FamilyModel, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
     from ..api import answer_place
     from ..render.svg.placement_svg import placement_svg
 
@@ -127,7 +132,7 @@ def _place(model: Model, asked: Asked, picture: PictureFile | None, form: str | 
     return int(not report)
 
 
-def _cost(model: Model, asked: Asked, form: str | None) -> int:
+def _cost(model: FamilyModel, asked: Asked, form: str | None) -> int:
     from ..api import answer_cost
 
     question = asked.parse(CostQuestion)
@@ -138,7 +143,7 @@ def _cost(model: Model, asked: Asked, form: str | None) -> int:
     return 0
 
 
-def _pair(model: Model, draft: str, asked: Asked, form: str | None) -> int:
+def _pair(model: FamilyModel, draft: str, asked: Asked, form: str | None) -> int:
     from ..api import answer_pair
 
     other = draft if draft in _HEADS else load_model(draft, {}, None)
@@ -147,7 +152,7 @@ def _pair(model: Model, draft: str, asked: Asked, form: str | None) -> int:
     return int(not report.accepted)
 
 
-def _compare(model: Model, question: MachinesQuestion, form: str | None) -> int:
+def _compare(model: FamilyModel, question: MachinesQuestion, form: str | None) -> int:
     from ..api import answer_compare_machines
 
     with Progress("sizing the model"):
@@ -157,7 +162,9 @@ def _compare(model: Model, question: MachinesQuestion, form: str | None) -> int:
     return int(not report.fits)
 
 
-def _fit(model: Model, question: FitQuestion, picture: PictureFile | None, form: str | None) -> int:
+def _fit(
+    model: FamilyModel, question: FitQuestion, picture: PictureFile | None, form: str | None
+) -> int:
     from ..api import answer_fit
 
     with Progress("sizing the model"):
@@ -169,7 +176,7 @@ def _fit(model: Model, question: FitQuestion, picture: PictureFile | None, form:
     return int(not report.fits)
 
 
-def _rank(model: Model, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
+def _rank(model: FamilyModel, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
     from ..api import answer_rank_gpus
 
     if picture is not None:
@@ -184,7 +191,9 @@ def _rank(model: Model, asked: Asked, picture: PictureFile | None, form: str | N
     return int(not ranking.fits)
 
 
-def _fit_engine(model: Model, asked: Asked, picture: PictureFile | None, form: str | None) -> int:
+def _fit_engine(
+    model: FamilyModel, asked: Asked, picture: PictureFile | None, form: str | None
+) -> int:
     from ..api import answer_fit_engine
     from ..hardware import split_machines
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..model import Model
 from ..questions.flops_question import FlopsQuestion
 from .command_group import command as make_command
@@ -18,7 +20,7 @@ _EXAMPLES = (
 
 
 @make_command("flops", _EXAMPLES, brief=True, formats=(*TABLES, "conventions"))
-@takes_model
+@partial(takes_model, any_model=True)
 @asks(FlopsQuestion)
 def command(model: Model, *, asked: Asked, form: str | None) -> None:
     """Count the FLOPs of MODEL exactly (prefill, decode, a training step), and by the formulas
@@ -27,7 +29,6 @@ def command(model: Model, *, asked: Asked, form: str | None) -> None:
     from ..api import answer_flops
 
     question = asked.parse(FlopsQuestion)
-    model = model.computable
     report = answer_flops(model, question)
     if form == "json":
         echo_json({"model": model.name, **report.to_json()})

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..model import Model
+from ..model import FamilyModel, Model, with_family
 from ..questions.memory_questions import MemoryQuestion, TrainingQuestion
 from ..render.progress import Progress
 from ..utils.errors import Argument, Call, Name, safe
 from .command_group import command as make_command
-from .model_options import is_generic, note_context, print_inference, takes_checkpoint
+from .model_options import note_context, print_inference, takes_checkpoint
 from .output import TABLES, echo_report, note, warn
 from .question_options import Asked, asks
 
@@ -38,13 +38,8 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> in
     code 1: it does not fit on --on.
     """
     of_training = asked.names_only(TrainingQuestion)
-    is_plain = not isinstance(model, Model) or is_generic(
-        model if of_training else model.computable
-    )
-    if is_plain:
-        more = asked.given.keys() - ({"dtype"} if isinstance(model, Model) else ())
-        return _weights_only(model, form, bool(more), asked.given.get("dtype", ""))
-    assert isinstance(model, Model)
+    if not isinstance(model, Model):
+        return _print_header(model, form, bool(asked.given))
     if of_training == ["layout"]:
         split = Call("fit", Name("model"), on=Name("gpus"))
         raise click.UsageError(
@@ -52,15 +47,19 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> in
             f"{split} splits a model for inference"
         )
     if of_training:
-        return _train(model, asked.parse(TrainingQuestion), form)
+        return _train(with_family(model), asked.parse(TrainingQuestion), form)
     return _infer(model, asked.parse(MemoryQuestion), form)
 
 
 def _infer(model: Model, question: MemoryQuestion, form: str | None) -> int:
+    from ..analysis.inference.inference_memory import WeightsReport
     from ..api import answer_memory
 
     with Progress("sizing the model"):
         report = answer_memory(model, question)
+    if isinstance(report, WeightsReport):
+        echo_report(report, form)
+        return 0
     if question.on is not None:
         _note_gpus(*question.on)
     note_context(report.model, report.context, question.context, form)
@@ -77,35 +76,21 @@ def _note_gpus(count: int, device: Device) -> None:
         )
 
 
-def _weights_only(
-    model: HeaderCount | Model, form: str | None, has_options: bool, dtype: str
-) -> int:
-    """Print the weights of a checkpoint of an unknown family, or of a model without one."""
+def _print_header(model: HeaderCount, form: str | None, has_options: bool) -> int:
+    """Print the weights of a checkpoint of an unknown family."""
     if has_options:
-        reason = (
-            f"counted {model.claim}"
-            if isinstance(model, Model) and is_generic(model)
-            else getattr(model, "reason", "")
-        )
         raise click.UsageError(
-            f"{reason}; without a family only the bytes of the weights are known"
+            f"{model.reason}; without a family only the bytes of the weights are known"
         )
-    from ..analysis.generic.state_dict_count import weights_memory
     from ..analysis.inference.inference_memory import WeightsReport
     from ..analysis.inference.weight_bytes import stored_weights
 
-    if isinstance(model, Model):
-        assert is_generic(model)
-        report = weights_memory(model, dtype)
-    else:
-        report = WeightsReport(
-            name=safe(model.name), lines=stored_weights(model.listing).lines, reason=model.reason
-        )
-    echo_report(report, form)
+    lines = stored_weights(model.listing).lines
+    echo_report(WeightsReport(name=safe(model.name), lines=lines, reason=model.reason), form)
     return 0
 
 
-def _train(model: Model, question: TrainingQuestion, form: str | None) -> int:
+def _train(model: FamilyModel, question: TrainingQuestion, form: str | None) -> int:
     from ..api import answer_training_memory
 
     with Progress("sizing a training step"):

@@ -22,16 +22,14 @@ from .output import PictureFile, echo_report, note, warn
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-    from typing_extensions import TypeIs
 
     from ..analysis.count.header_count import HeaderCount
     from ..analysis.fit.fit_comparison import FitComparison
     from ..analysis.fit.fit_report import FitReport
     from ..analysis.fit.gpu_ranking import GPURanking
     from ..analysis.inference.inference_memory import MemoryReport
-    from ..generic.generic_model import GenericModel
     from ..loading import Via
-    from ..model import Model
+    from ..model import FamilyModel, Model
 
 
 class CompletedText(click.ParamType[str]):
@@ -197,13 +195,16 @@ def takes_model(
     header: bool = False,
     reads_files: bool = False,
     built: bool = False,
+    any_model: bool = False,
 ) -> Callable[..., int | None]:
-    """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a
-    `HeaderCount`.
+    """Add MODEL and --set; the command gets a `FamilyModel` first, or with `header` perhaps a
+    `HeaderCount`. With `any_model`, a model without a family is not refused; with `built` neither,
+    and the command has --via.
 
     Of a command that reads the config alone, and not with `reads_files` the weight files, too,
-    broken files are noted here. With `built`, it has --via, and the model may be a `GenericModel`.
+    broken files are noted here.
     """
+    from ..model import with_family
 
     @wraps(command)
     def wrapper(
@@ -211,7 +212,8 @@ def takes_model(
     ) -> int | None:
         new = parse_changes(changes)
         try:
-            loaded: Model | HeaderCount = load_model(model, new, via)
+            found = load_model(model, new, via)
+            loaded: Model | HeaderCount = found if built or any_model else with_family(found)
             if not reads_files:
                 note_broken_files(model)
         except UnknownModel as error:
@@ -235,11 +237,6 @@ def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | 
     checkpoint of an unknown family.
     """
     return takes_model(command, header=True, reads_files=True, built=True)
-
-
-def is_generic(model: Model) -> TypeIs[GenericModel]:
-    """Whether a model has no family, only the names and shapes of its tensors."""
-    return bool(model.claim)
 
 
 def load_model(
@@ -317,7 +314,7 @@ def _parse_change(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def note_context(model: Model, context: int, given: object, form: str | None) -> None:
+def note_context(model: FamilyModel, context: int, given: object, form: str | None) -> None:
     """Note the default context beside the model's own, and warn if a context is longer than
     that, or if the model has none.
     """

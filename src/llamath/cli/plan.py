@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..model import Model
+from ..model import FamilyModel
 from ..questions.plan_questions import PlanQuestion, ServingPlanQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -23,7 +23,7 @@ _EXAMPLES = (
 @takes_model
 @asks(PlanQuestion, ServingPlanQuestion)
 @click.option("--serve", is_flag=True, help="Plan for inference, and not for training.")
-def command(model: Model, *, asked: Asked, serve: bool, form: str | None) -> int:
+def command(model: FamilyModel, *, asked: Asked, serve: bool, form: str | None) -> int:
     """Rank the ways to split MODEL over a cluster: TP × PP × CP × EP × DP, with memory and
     predicted MFU. Exit code 1: none fits.
     """

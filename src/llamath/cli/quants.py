@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..model import with_family
 from ..questions.fit_questions import QuantsQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -14,7 +15,7 @@ from .output import TABLES, echo_report
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..model import Model
+    from ..model import FamilyModel, Model
 
 _EXAMPLES = (
     "llamath quants llama-3.1-8b",
@@ -38,10 +39,10 @@ def command(
     from ..api import answer_quants
 
     changed = parse_changes(changes)
-    source: str | Model = (
+    source: str | FamilyModel = (
         model
         if isinstance(model, str) and model != "-" and not changed
-        else load_model(model, changed)
+        else with_family(load_model(model, changed))
     )
     question = asked.parse(QuantsQuestion)
     with Progress("sizing the model in each dtype"):

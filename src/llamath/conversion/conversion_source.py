@@ -27,8 +27,8 @@ from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, pac
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
-from ..loading import STORED_INSTEAD, load, says_tied, with_stored_head
-from ..model import Model
+from ..loading import STORED_INSTEAD, load_family, says_tied, with_stored_head
+from ..model import FamilyModel
 from ..utils.errors import Argument, Call, ConvertError, Name, safe
 from .edit.edit_source import EditedCheckpoint, EditSource
 from .float_cast import FLOAT_BYTES, INTEGERS
@@ -50,7 +50,7 @@ class ConversionSource(SourceFiles):
     """A checkpoint to convert."""
 
     format: str
-    model: Model
+    model: FamilyModel
     scheme: Scheme
     tensors: Mapping[str, SourceTensor]  # of the model's weights
     mtp: Mapping[str, SourceTensor]  # of the multi-token prediction layers
@@ -142,7 +142,9 @@ def _open_source(
     )
 
 
-def _mtp_shapes(checkpoint: OpenedCheckpoint, model: Model, scheme: Scheme) -> dict[str, Shape]:
+def _mtp_shapes(
+    checkpoint: OpenedCheckpoint, model: FamilyModel, scheme: Scheme
+) -> dict[str, Shape]:
     """Return the shapes of the stored tensors of multi-token prediction layers, whose experts
     may not be fused where the others are.
     """
@@ -211,20 +213,20 @@ def _is_mtp_name(name: str, wrapper: str) -> bool:
 
 def _load_model(
     checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: Mapping[str, Any]
-) -> Model:
+) -> FamilyModel:
     """Load the model from the configuration or the GGUF metadata."""
     path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
         model = _load_from_gguf(checkpoint, changes)
     elif isinstance(checkpoint, EditedCheckpoint):
-        model = load(checkpoint.keys, changes=changes)
+        model = load_family(checkpoint.keys, changes=changes)
     else:
         size = (
             None
             if checkpoint.has_config_json
             else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
         )
-        model = load(
+        model = load_family(
             checkpoint.folder or ".", changes=changes, vocab_size=size, check_tensors=False
         )
     head = model.tree.head
@@ -236,7 +238,7 @@ def _load_model(
     return model
 
 
-def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) -> Model:
+def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) -> FamilyModel:
     path, manifest = checkpoint.name, checkpoint.manifest
     with LocalFile(manifest.files[0].name) as source:
         if gguf.preamble(source).order != "<":
@@ -256,14 +258,16 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
             notes.append(
                 f"rope_scaling was reconstructed from {ROPE_FREQS}: {keys['rope_scaling']}"
             )
-    model = load(keys, changes=changes)
+    model = load_family(keys, changes=changes)
     name = str(
         manifest.metadata.get("general.name") or os.path.basename(path).removesuffix(".gguf")
     )
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 
 
-def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsByName) -> Scheme:
+def _detect_scheme(
+    checkpoint: OpenedCheckpoint, model: FamilyModel, tensors: TensorsByName
+) -> Scheme:
     """Return the naming scheme that most of the tensors follow."""
     match = detect_scheme(
         model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(tensors, ())
@@ -277,7 +281,7 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsB
 
 
 def _verify(
-    checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, MergedTensor]
+    checkpoint: OpenedCheckpoint, model: FamilyModel, tensors: Mapping[str, MergedTensor]
 ) -> list[str]:
     """Verify the tensors against the model: findings that would be carried over are errors, and
     the others are returned as notes.

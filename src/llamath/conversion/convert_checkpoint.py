@@ -16,7 +16,7 @@ from ..checkpoint.formats.dtypes import parse_dtype
 from ..checkpoint.gguf_metadata import loader_version, loading_problems
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..families.registry import find_family
-from ..model import Model
+from ..model import FamilyModel
 from ..questions.edit_settings import Edit
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
@@ -288,7 +288,7 @@ def _write_edited(
 
 
 def _with_edits(
-    report: ConversionReport, edited: Edited, model: Model, ranks: int | None = None
+    report: ConversionReport, edited: Edited, model: FamilyModel, ranks: int | None = None
 ) -> ConversionReport:
     """Return the report of a conversion with what was edited before it."""
     after = model.parameters.total if ranks is None else sharded_parameters(model, ranks)

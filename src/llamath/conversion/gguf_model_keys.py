@@ -40,8 +40,8 @@ from ..core.positions import (
 from ..core.tree import Block, Stack
 from ..families.gemma4 import DenseAndMoE
 from ..families.registry import find_family
-from ..loading import load
-from ..model import Model
+from ..loading import load_family
+from ..model import FamilyModel
 from ..utils.errors import ConvertError, safe
 from ..utils.record_type import Record
 
@@ -68,7 +68,7 @@ class GGUFKeys(Record):
     notes: tuple[str, ...] = ()
 
 
-def gguf_model_keys(model: Model) -> GGUFKeys:
+def gguf_model_keys(model: FamilyModel) -> GGUFKeys:
     """Return the metadata of a model's GGUF file."""
     facts = _Facts(model)
     try:
@@ -101,7 +101,7 @@ def _keys(facts: _Facts, record: Architecture) -> GGUFKeys:
 
 
 def check_same_model(
-    model: Model, written: GGUFKeys, shapes: Mapping[str, tuple[int, ...]]
+    model: FamilyModel, written: GGUFKeys, shapes: Mapping[str, tuple[int, ...]]
 ) -> list[str]:
     """Raise if the metadata describe another model, as llama.cpp would run it; return notes
     about what differs in long texts only.
@@ -115,7 +115,7 @@ def check_same_model(
     metadata |= {"general.architecture": written.arch, "general.type": "model"}
     subject = f"llama.cpp's {written.arch} architecture"
     try:
-        again = load(
+        again = load_family(
             config_from_gguf(metadata, tensors, subject, read_tensor=lambda x: values[x.name])
         )
     except ValueError as error:
@@ -138,7 +138,7 @@ def _as_read(x: Any) -> Any:
     return Array("values", len(x), 0, 0, "<", tuple(x)) if isinstance(x, (list, tuple)) else x
 
 
-def _note_on_long_texts(field: str, models: Sequence[Model], subject: str) -> str:
+def _note_on_long_texts(field: str, models: Sequence[FamilyModel], subject: str) -> str:
     """Return a note about a difference that shows in long texts only; empty for others."""
     ours, theirs = ([x for x in _Facts(model).attentions if x is not None] for model in models)
     if not ours or not theirs:
@@ -203,7 +203,7 @@ def _is_near(a: Record, b: Record) -> bool:
 class _Facts:
     """What the keys are made of."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: FamilyModel) -> None:
         self.model, self.tree, self.config = model, model.tree, model.config
         self.notes: list[str] = []
         self.layers: list[Any] = list(model.tree.layers)

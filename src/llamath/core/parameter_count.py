@@ -8,7 +8,7 @@ stored buffers included.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..utils.record_type import Record
 from .expr import Expr, product, total
@@ -97,6 +97,18 @@ class Parameters(Record):
     def has_sparse_layers(self) -> bool:
         """Whether one token of text uses fewer parameters than the text model has."""
         return self.active != self.parts.get("text", self.total)
+
+
+class TensorParameters(Record):
+    """The totals that tensors tell without a family; in its JSON, the others are null."""
+
+    total: int
+    tied_counted_twice: int
+    buffers: int = 0
+    extras: Mapping[str, int] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return dict.fromkeys(Parameters.fields) | super().to_json()
 
 
 class Count(Record):

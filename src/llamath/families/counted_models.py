@@ -8,26 +8,32 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
-from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.multimodal import CountedBlock
+from .registry import Family
 
 COUNTED_MODELS = {
     "florence2": ("florence2", "as an encoder-decoder model"),
 }
-"""Model type → the module with functions `NAME` and `NAME_tree`, and how the model is counted,
-in words."""
+"""Model type → the module with a function `NAME_modules` and a family `NAME`, and how the model is
+counted, in words."""
+ENCODER_NOTE = (
+    "the encoder reads a prompt of T tokens once, those of images among them; generated tokens "
+    "are the decoder's. A context of T tokens is "
+    "T in the encoder and as many in the decoder, whose tokens attend to both"
+)
+"""What a number of tokens means for a model with an encoder."""
 
 
 class CountedModel(NamedTuple):
     """A kind of model that is counted by its modules.
 
-    `build` returns them, and parts of names to replace, from a whole configuration; `tree` returns
-    the tree that computes.
+    `build` returns them, and parts of names to replace, from a whole configuration; `family` builds
+    the tree that computes, whose weights have other names.
     """
 
     build: Callable[[Config], tuple[CountedBlock, dict[str, str]]]
-    tree: Callable[[Config], Decoder]
+    family: Family
     claim: str
 
 
@@ -37,4 +43,4 @@ def find_counted(model_type: str) -> CountedModel | None:
         return None
     name, claim = COUNTED_MODELS[model_type]
     module = import_module(f"{__package__}.{name}")
-    return CountedModel(getattr(module, name), getattr(module, f"{name}_tree"), claim)
+    return CountedModel(getattr(module, f"{name}_modules"), getattr(module, name), claim)

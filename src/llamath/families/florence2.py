@@ -4,6 +4,7 @@ and a decoder.
 
 from __future__ import annotations
 
+from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.constructors import weight
@@ -12,6 +13,7 @@ from ..core.multimodal import CountedBlock
 from .bart import bart, bart_modules
 from .counted_towers import Modules, counted
 from .davit import davit, davit_projector
+from .registry import family
 from .tower_parts import part_config
 
 _SHARED = "model.language_model.shared.weight"
@@ -36,7 +38,7 @@ _PUBLISHED = {
 in order."""
 
 
-def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
+def florence2_modules(c: Config) -> tuple[CountedBlock, dict[str, str]]:
     """Return the modules, and the parts of names that differ in the files of this configuration."""
     v = part_config(c, "vision_config", {})
     original = "dim_embed" in v or v.get("model_type", "") == "davit"
@@ -61,7 +63,8 @@ def florence2(c: Config) -> tuple[CountedBlock, dict[str, str]]:
     return counted(modules), _PUBLISHED if original else {}
 
 
-def florence2_tree(c: Config) -> Decoder:
+@family(hf=Scheme(name="hf", outside={}, inside={}, layer=""))
+def florence2(c: Config) -> Decoder:
     """Return the tree whose text computes."""
     v = part_config(c, "vision_config", {})
     return _text(c, computes=True).replace(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypedDict, Unpack, overload
 
 from .. import embedded
 from ..checkpoint.open import tokenizer_files
-from ..model import Model
+from ..model import FamilyModel
 from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import CHAT_FORMATS
@@ -98,7 +98,7 @@ class LlamaBase:
     engine = ""  # native or torch
 
     def __init__(
-        self, tokenizer: Tokenizer, rows: int, context: int | None, model: Model | None = None
+        self, tokenizer: Tokenizer, rows: int, context: int | None, model: FamilyModel | None = None
     ) -> None:
         check_tokenizer(tokenizer, rows)
         self.tokenizer, self.model, self.context = tokenizer, model, context

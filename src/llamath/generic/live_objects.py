@@ -13,8 +13,8 @@ from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..checkpoint.naming.training_names import WRAPPERS, find_wrappers, without_wrappers
 from ..checkpoint.open import packings_of
+from ..core.blocks import Decoder
 from ..families.classes import headless_scheme
-from ..model import Model
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
 from .module_tree import StateTensor
@@ -257,7 +257,7 @@ def _values_key(x: Any) -> Any:
         return id(x)
 
 
-def compare_with_tree(live: LiveTensors, model: Model) -> Iterator[str]:
+def compare_with_tree(live: LiveTensors, hf: Scheme, tree: Decoder) -> Iterator[str]:
     """Yield notes on how the tensors of a module differ from the tree that its configuration
     describes.
     """
@@ -275,11 +275,10 @@ def compare_with_tree(live: LiveTensors, model: Model) -> Iterator[str]:
         return
     shapes = {x.name: x.shape for x in live.tensors if not x.tied}
     tied = {x.name for x in live.tensors if x.tied}
-    hf = model.family.hf
     schemes: list[Scheme] = [
         x for x in (hf, fused_scheme(hf), headless_scheme(hf)) if x is not None
     ]
-    best = detect_scheme(model.tree, schemes, shapes)
+    best = detect_scheme(tree, schemes, shapes)
     expected = {
         name: tuple(map(int, x.shape)) for name, x in zip(best.names, best.tensors, strict=True)
     }

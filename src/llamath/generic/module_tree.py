@@ -1,20 +1,17 @@
-"""`ModuleTree`: the tree of a state dict, for models without a family: names and shapes, without
-formulas and forward.
+"""The tree of a state dict, for models without a family: names and shapes, without formulas and
+forward.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from ..checkpoint.naming.scheme import Scheme, StoredPart, StoredTensor
-from ..core.blocks import Decoder
 from ..core.expr import Expr
 from ..core.multimodal import CountedBlock
-from ..core.tree import LETTERS, Block, Cut, Leaf, Stack, Weight, sequence, walk, walk_field
+from ..core.tree import LETTERS, Block, Stack, Weight, sequence
 from ..utils.errors import LlamathError, safe
-from ..utils.record_type import Record
 
 _MAX_DEPTH = 64
 """Names with more parts between dots are not split any further."""
@@ -30,57 +27,7 @@ class StateTensor(NamedTuple):
     tied: str = ""  # name of the tensor whose values it shares
 
 
-class NoFormula(LlamathError):
-    """A question that only the tree of a family answers."""
-
-
-class ModuleTree(Decoder):
-    """The root module of a state dict; every question about the structure of a decoder is
-    refused.
-    """
-
-    fields: ClassVar[tuple[str, ...]] = ("parts", "claim")
-    cuts: ClassVar[dict[str, Cut]] = {}
-    parts: Mapping[str, Weight | Block | Stack]
-    claim: str  # whose tensors they are: `as transformers 5.23.0 builds BertForMaskedLM`
-
-    @property
-    def is_multimodal(self) -> bool:
-        return False
-
-    @property
-    def children(self) -> Sequence[tuple[str, Weight | Block | Stack]]:
-        return tuple(self.parts.items())
-
-    def child(self, name: str) -> Weight | Block | Stack:
-        return self.parts[name]
-
-
-class _UnknownField:
-    """A field that a state dict does not tell."""
-
-    def __get__(self, record: Any, _owner: type) -> Any:
-        if record is None:
-            return None
-        raise NoFormula(
-            f"this needs the formulas of a family, and the model is counted {record.claim}: its "
-            "names and shapes are known, "
-            "its formulas and its forward pass are not",
-            hint="count, names, memory (of the weights), verify and diff work without a family",
-        )
-
-
-def hide_fields(cls: type[Record], base: type[Record]) -> None:
-    """Let the fields that a record type has only from its base refuse every question."""
-    for name in base.fields:
-        if name not in cls.fields:
-            setattr(cls, name, _UnknownField())
-
-
-hide_fields(ModuleTree, Decoder)
-
-
-def module_tree(tensors: Sequence[StateTensor], claim: str) -> ModuleTree:
+def module_tree(tensors: Iterable[StateTensor]) -> CountedBlock:
     """Return the tree of the tensors of a state dict; modules that are numbered from 0 are a
     Stack.
     """
@@ -103,9 +50,7 @@ def module_tree(tensors: Sequence[StateTensor], claim: str) -> ModuleTree:
             raise LlamathError(f"the state dict has two tensors of the name {safe(x.name, 100)!r}")
         inside[name] = _weight(x)
     known: dict[Any, Block] = {}
-    return ModuleTree(  # type: ignore[call-arg]  # the fields of a decoder are unknown
-        parts={name: _part(x, 0, known) for name, x in nested.items()}, claim=claim
-    )
+    return CountedBlock(parts={name: _part(x, 0, known) for name, x in nested.items()})
 
 
 def _weight(x: StateTensor) -> Weight:
@@ -150,33 +95,3 @@ def _is_numbered(value: Mapping[str, Any]) -> bool:
 
 def _is_all_numbers(value: Mapping[str, Any]) -> bool:
     return all(re.fullmatch(r"\d+", x) for x in value)
-
-
-class StateDictScheme(Scheme):
-    """The names of a state dict, which are the paths of its tree."""
-
-    def stored_name(self, pattern: str) -> str:
-        return pattern
-
-    def tensors(self, block: Block) -> Iterator[StoredTensor]:
-        return map(_stored, _untied(walk(block)))
-
-    def flat_tensors(self, block: Block) -> tuple[list[str], list[StoredTensor]]:
-        tensors = list(self.tensors(block))
-        return [x.name for x in tensors], tensors
-
-    def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
-        return list(map(_stored, _untied(walk_field(block, name))))
-
-
-def _untied(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
-    return (x for x in leaves if not x.weight.tied)
-
-
-def _stored(leaf: Leaf) -> StoredTensor:
-    return StoredTensor(
-        leaf.path, leaf.shape, (StoredPart(leaf.pattern, leaf.indices, leaf.weight),)
-    )
-
-
-STATE_DICT_NAMES = StateDictScheme(name="hf", outside={}, inside={}, layer="")

@@ -20,7 +20,7 @@ from ..analysis.inference.speed_limits import SpeedLimits, speed_limits
 from ..generation.generation import GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase
-from ..model import Model
+from ..model import FamilyModel
 from ..questions.layout import Layout
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table
@@ -40,7 +40,7 @@ _ROUNDS = 3
 class MeasureReport(Report):
     """The rates of a machine, and a model's speed beside its limits."""
 
-    model: Model
+    model: FamilyModel
     machine: str
     engine: str
     threads: int
@@ -208,7 +208,7 @@ def _speeds(llama: LlamaBase, prompt: int, tokens: int) -> tuple[float, float]:
     return median(prefill), median(decode)
 
 
-def _limits(model: Model, rates: MachineRates, context: int) -> SpeedLimits:
+def _limits(model: FamilyModel, rates: MachineRates, context: int) -> SpeedLimits:
     """Return the limits of the model at the measured rates."""
     calculator = MemoryCalculator(model, MemoryRequest(context=context), read_stored_weights(model))
     device = Calibration(

@@ -26,7 +26,7 @@ class SameQuestion(Question):
     function: ClassVar[str] = "same"
     report: ClassVar[str] = "SameReport"
     models: ClassVar[tuple[str, ...]] = ("a", "b")
-    loads: ClassVar[bool] = False
+    loader: ClassVar[str] = ""
     more: ClassVar[tuple[str, ...]] = ("progress",)
 
     base: Any = _BASE
@@ -42,7 +42,7 @@ class NamesQuestion(Question):
 
     function: ClassVar[str] = "names"
     report: ClassVar[str] = "NamesReport"
-    loads: ClassVar[bool] = False
+    loader: ClassVar[str] = ""
     more: ClassVar[tuple[str, ...]] = ("via",)
 
     dtype: str = DTYPE
@@ -53,7 +53,7 @@ class StoredNamesQuestion(Question):
 
     function: ClassVar[str] = "stored_names"
     report: ClassVar[str] = "StoredNamesReport"
-    loads: ClassVar[bool] = False
+    loader: ClassVar[str] = ""
     more: ClassVar[tuple[str, ...]] = ("via",)
 
     names: Literal["hf", "meta", "gguf"] = ask(
@@ -74,7 +74,7 @@ class VerifyQuestion(Question):
     function: ClassVar[str] = "verify"
     report: ClassVar[str] = "VerifyReport | StructureReport"
     models: ClassVar[tuple[str, ...]] = ("path",)
-    loads: ClassVar[bool] = False
+    loader: ClassVar[str] = ""
     more: ClassVar[tuple[str, ...]] = ("changes", "progress", "via")
 
     against: Any = ask(

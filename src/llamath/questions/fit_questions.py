@@ -134,7 +134,7 @@ class QuantsQuestion(Question):
 
     function: ClassVar[str] = "quants"
     report: ClassVar[str] = "QuantsReport"
-    loads: ClassVar[bool] = False
+    loader: ClassVar[str] = ""
 
     on: tuple[int, Device] | None = ask(
         GPU_NAMES,

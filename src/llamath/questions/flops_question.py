@@ -61,6 +61,7 @@ class FlopsQuestion(Question):
 
     function: ClassVar[str] = "flops"
     report: ClassVar[str] = "FlopsReport"
+    loader: ClassVar[str] = "load"
 
     context: int | str | None = CONTEXT
     batch: int = BATCH

@@ -104,6 +104,8 @@ class MemoryQuestion(Question):
 
     function: ClassVar[str] = "memory"
     report: ClassVar[str] = "MemoryReport"
+    report_of_tensors: ClassVar[str] = "WeightsReport"
+    loader: ClassVar[str] = "load"
     about: ClassVar[str] = "inference"
 
     on: tuple[int, Device] | None = LIMITING_GPU

@@ -19,7 +19,8 @@ class CountQuestion(Question):
 
     function: ClassVar[str] = "count"
     report: ClassVar[str] = "CountReport"
-    loads: ClassVar[bool] = False
+    report_of_tensors: ClassVar[str] = "TensorCountReport"
+    loader: ClassVar[str] = ""
     more: ClassVar[tuple[str, ...]] = ("via",)
 
     part: Literal["text", "vision", "audio"] | None = ask(

@@ -128,7 +128,7 @@ class PairQuestion(Question):
     report: ClassVar[str] = "PairReport"
     about: ClassVar[str] = "a draft"
     models: ClassVar[tuple[str, ...]] = ("target", "draft")
-    loads: ClassVar[bool] = False
+    loader: ClassVar[str] = ""
 
     engine: tuple[str, ...] = ask(
         text("vllm").several(),

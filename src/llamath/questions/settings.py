@@ -264,11 +264,14 @@ class Question(Settings):
 
     function: ClassVar[str] = ""
     report: ClassVar[str] = ""
-    """The types of what the function returns."""
+    """The type of what the function returns."""
+    report_of_tensors: ClassVar[str] = ""
+    """The type of what it returns of a model without a family, where that is another."""
     models: ClassVar[tuple[str, ...]] = ("model",)
     """The arguments that are models."""
-    loads: ClassVar[bool] = True
-    """Whether what answers it gets loaded models, and not what was given for them."""
+    loader: ClassVar[str] = "load_family"
+    """What loads the models; with `load`, they may have no family. Empty: what answers it gets what
+    was given for them."""
     more: ClassVar[tuple[str, ...]] = ()
     """The arguments of the function that are no part of the question: how a model is built, and
     who is told of the progress."""

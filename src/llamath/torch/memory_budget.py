@@ -13,7 +13,7 @@ from ..analysis.inference.gpu_shards import ShardedModel
 from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from ..checkpoint.formats import dtypes
 from ..generation.free_memory import CGROUP, check_free_memory, free_host_bytes
-from ..model import Model
+from ..model import FamilyModel
 from ..questions.layout import Layout
 from ..utils.errors import LlamathError, safe
 from .module import Decoder, TensorOptions
@@ -105,7 +105,7 @@ def check_memory(need: int, what: str, device: torch.device, free: int | None = 
 
 
 def check_memory_for(
-    model: Model,
+    model: FamilyModel,
     request: MemoryRequest,
     options: TensorOptions,
     loaded: bool = False,
@@ -130,7 +130,7 @@ def check_memory_for(
 
 
 def check_memory_for_rank(
-    model: Model, request: MemoryRequest, options: TensorOptions, module: Decoder
+    model: FamilyModel, request: MemoryRequest, options: TensorOptions, module: Decoder
 ) -> int:
     """`check_memory_for` the cache and activations of one rank of a sharded model whose weights
     are loaded.

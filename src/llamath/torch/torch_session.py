@@ -23,7 +23,7 @@ from ..generation.session import (
     find_tokenizer,
     parse_message,
 )
-from ..model import Model
+from ..model import FamilyModel
 from ..tokenizers import Tokenizer
 from ..utils.errors import Argument, LlamathError
 from .batch import Batch
@@ -47,7 +47,9 @@ class Llama(LlamaBase):
 
     engine = "torch"
 
-    def __init__(self, module: Decoder, tokenizer: Tokenizer, model: Model | None = None) -> None:
+    def __init__(
+        self, module: Decoder, tokenizer: Tokenizer, model: FamilyModel | None = None
+    ) -> None:
         super().__init__(tokenizer, module.embed.weight.shape[0], module.spec.context, model)
         self.module = module
         self._check_files: Callable[[], object] = lambda: None  # that none has become shorter

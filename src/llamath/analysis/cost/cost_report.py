@@ -25,7 +25,7 @@ from .ecologits import EcoLogits, ecologits
 from .published_shares import GENERATION, TRAINING, Interval
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 _MILLION = 10**6
 _HOUR = 3600
@@ -58,7 +58,7 @@ class TrainingCost(Record):
 class CostReport(Report):
     """What a model costs on GPUs."""
 
-    model: Model
+    model: FamilyModel
     gpu: Device
     count: int
     layout: Layout

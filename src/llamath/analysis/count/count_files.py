@@ -8,7 +8,7 @@ import os
 from typing import NamedTuple
 
 from ...checkpoint.open import beside_note
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import safe
 from ..verify.file_differences import differences_at
 from .header_count import CAVEAT, HeaderCount, count_from_header
@@ -17,11 +17,11 @@ from .header_count import CAVEAT, HeaderCount, count_from_header
 class CountedFiles(NamedTuple):
     """What is counted, with notes on how files differ from their config."""
 
-    counted: Model | HeaderCount  # whose notes include these
+    counted: FamilyModel | HeaderCount  # whose notes include these
     notes: tuple[str, ...] = ()
 
 
-def count_files(model: Model) -> CountedFiles:
+def count_files(model: FamilyModel) -> CountedFiles:
     """Return a model with notes on how its files differ from its config.
 
     For a file that was named and that does not hold the model of the config next to it (a shard, an

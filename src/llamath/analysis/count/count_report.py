@@ -12,7 +12,7 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.parameter_count import Formula, Parameters, Section
 from ...core.tree import Leaf, Stack, fill_pattern, fold
-from ...model import Model
+from ...model import FamilyModel, Model
 from ...render.report import Report
 from ...render.tables import Column, Part, Table
 from ...utils.errors import LlamathError
@@ -41,7 +41,7 @@ class CountReport(Report):
         "notes=model.notes",
     )
 
-    model: Model
+    model: FamilyModel
 
     @property
     def parameters(self) -> Parameters:
@@ -198,7 +198,7 @@ def mtp_weights(tree: Decoder) -> int:
     )
 
 
-def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
+def weight_entry(model: FamilyModel, leaf: Leaf) -> dict[str, Any]:
     """Return one weight's entry in the JSON of a count; its path is the pattern."""
     weight = leaf.weight
     schemes = {name: model.family.schemes.get(name) for name in SCHEMES}
@@ -214,7 +214,7 @@ def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
     }
 
 
-def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
+def _weight_entries(model: FamilyModel) -> Iterator[dict[str, Any]]:
     """Every weight's entry; a pattern's entry is made once and filled with the indices of each
     layer and expert.
     """

@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from ...checkpoint.meta_args import ffn_width_args
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...utils.record_type import Record
 from .design_ranking import RankedDesign, design_dims
 from .design_search import BF16_BYTES, dense_ffn_width
@@ -34,7 +34,7 @@ class Candidate(Record):
         *("kv_bytes_per_token=kv_bytes", "multiple_of", "ffn_dim_multiplier"),
     )
 
-    model: Model
+    model: FamilyModel
     config: Mapping[str, Any]  # HF keys
     ranked: RankedDesign
     active: int
@@ -131,7 +131,7 @@ def build_candidate(
     if not shape.grouped:
         sizes.pop("K")
     config = shape.config(sizes)
-    model = load(config)
+    model = load_family(config)
     model = model.replace(name=f"{design.layers} layers of {x.d:,}")
     total = model.parameters.total
     assert total == design.total, f"the polynomial says {design.total:,}, the tree {total:,}"

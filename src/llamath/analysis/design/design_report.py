@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import exp, log
 from typing import Any, ClassVar
 
-from ...model import Model
+from ...model import FamilyModel
 from ...questions.design_question import DesignBounds, FixedDims
 from ...render.report import Report
 from ...render.tables import Part
@@ -197,7 +197,7 @@ class DesignContrast(Record):
 
     like: str
     config: Mapping[str, Any]
-    other: Model
+    other: FamilyModel
     difference: DiffReport
 
     @property
@@ -435,7 +435,7 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
     return series, family_shape(series.template, changes) if changes else shape
 
 
-def _with_experts(template: Model, fixed: FixedDims) -> dict[str, Any]:
+def _with_experts(template: FamilyModel, fixed: FixedDims) -> dict[str, Any]:
     model_type = _MOE_COUNTERPARTS.get(template.family.name)
     if model_type is None or fixed.experts is None:
         hint = (

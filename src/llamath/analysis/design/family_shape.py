@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...utils.errors import ConfigError, LlamathError
 from ...utils.record_type import Record
 from ..graph.recorder import record
@@ -75,7 +75,7 @@ class FamilyShape(Record):
         return per * layers * (kv_heads * head_dim if by_head else 1)
 
 
-def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
+def family_shape(model: FamilyModel, changes: Mapping[str, Any]) -> FamilyShape:
     """Return the shape of a model's family with some keys changed; an error if the total is not
     a searchable polynomial.
     """
@@ -108,16 +108,16 @@ def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
     return shape
 
 
-def _load_base(model: Model, data: Mapping[str, Any]) -> Model:
+def _load_base(model: FamilyModel, data: Mapping[str, Any]) -> FamilyModel:
     try:
-        return load(data)
+        return load_family(data)
     except ConfigError:
         if any(key in model.config.data for key in _LAYER_ORDER_KEYS):
             raise _unsearchable(model) from None
         raise
 
 
-def _check_against_tree(shape: FamilyShape, base: Model) -> None:
+def _check_against_tree(shape: FamilyShape, base: FamilyModel) -> None:
     """Check the polynomial against the tree at several points."""
     if not (shape.total.linear(shape.ffn) and shape.active.linear(shape.ffn)):
         raise _unsearchable(base)
@@ -129,7 +129,7 @@ def _check_against_tree(shape: FamilyShape, base: Model) -> None:
         _doubled(letters),
     ):
         try:
-            model = load(shape.config(sizes))
+            model = load_family(shape.config(sizes))
         except ConfigError:
             raise _unsearchable(base) from None
         at = (sizes["L"], sizes[shape.ffn])
@@ -152,12 +152,12 @@ def _predicted_kv_elements(shape: FamilyShape, sizes: Mapping[str, int]) -> int:
     return shape.kv_elements(sizes["L"], sizes.get("K", 1), sizes.get("h", 1))
 
 
-def _tree_kv_elements(model: Model) -> int:
+def _tree_kv_elements(model: FamilyModel) -> int:
     """The cached elements of one more token in all layers, while no sliding window is full."""
     return sum(int(x.layers) * sum(map(int, x.rows)) for x in cache_specs(record(model.tree)))
 
 
-def _cached(base: Model) -> tuple[int, bool]:
+def _cached(base: FamilyModel) -> tuple[int, bool]:
     """Return `FamilyShape.cached` of the tree."""
     letters = base.count.formula.letters
     elements, layers = _tree_kv_elements(base), letters.get("L", 1)
@@ -166,7 +166,7 @@ def _cached(base: Model) -> tuple[int, bool]:
     return (elements // (layers * head_elements), True) if by_head else (elements // layers, False)
 
 
-def _unsearchable(base: Model) -> LlamathError:
+def _unsearchable(base: FamilyModel) -> LlamathError:
     return LlamathError(
         f"design cannot search the {base.family.name} family: its total is not affine in layers "
         "and FFN width, each from one config key",

@@ -12,8 +12,8 @@ from math import log
 from ...catalog import Preset, presets, read_preset, slugs
 from ...core.tree import fold
 from ...families.registry import MODEL_TYPES
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...utils.errors import LlamathError, UnknownModel, nearest, safe
 from ...utils.record_type import Record
 
@@ -22,7 +22,7 @@ class Member(Record):
     """A published model with its size and dimensions."""
 
     slug: str
-    model: Model
+    model: FamilyModel
 
     @property
     def letters(self) -> dict[str, int]:
@@ -53,7 +53,7 @@ class Series(Record):
 
     name: str
     members: tuple[Member, ...]
-    template: Model
+    template: FamilyModel
     # the series has no published model: `members` are other models with the same matrices
     borrowed: bool = False
 
@@ -69,7 +69,7 @@ def find_series(
     """Find a series by name; with `sparse`, only its MoE models, if there are any."""
     matches = _presets(name, exclude)
     if matches is None:
-        model = load(name)
+        model = load_family(name)
         return Series(name=model.name, members=(Member(slug="", model=model),), template=model)
     if not matches:
         raise LlamathError(f"no published model of {safe(name)} is left to learn habits from")
@@ -112,7 +112,7 @@ def _presets(name: str, exclude: frozenset[str]) -> list[Preset] | None:
 def _check_known(name: str) -> None:
     """Raise an error that suggests series and families as well as presets."""
     try:
-        load(name)
+        load_family(name)
     except UnknownModel as error:
         near = nearest(name, {*MODEL_TYPES, *(x.rpartition("-")[0] for x in slugs()), *slugs()})
         hint = f"did you mean {', '.join(near)}?" if near else error.hint
@@ -125,7 +125,7 @@ def _model_type_of(preset: Preset) -> str:
 
 
 def _member(preset: Preset) -> Member:
-    return Member(slug=preset.slug, model=load(preset.slug))
+    return Member(slug=preset.slug, model=load_family(preset.slug))
 
 
 def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
@@ -141,7 +141,7 @@ def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(by_dims.values(), key=lambda x: x.total))
 
 
-def _similar_models(template: Model, exclude: frozenset[str]) -> Iterator[Member]:
+def _similar_models(template: FamilyModel, exclude: frozenset[str]) -> Iterator[Member]:
     """Yield the published models whose matrices have the same shapes in letters."""
     matrices = _matrices(template)
     member = Member(slug="", model=template)
@@ -160,7 +160,7 @@ def _similar_models(template: Model, exclude: frozenset[str]) -> Iterator[Member
                 yield candidate
 
 
-def _matrices(model: Model) -> frozenset[tuple[str, str]]:
+def _matrices(model: FamilyModel) -> frozenset[tuple[str, str]]:
     pairs = (
         (x.pattern, "×".join(n.symbol for n in x.weight.shape))
         for x in fold(model.tree)

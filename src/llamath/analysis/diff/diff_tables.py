@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from ...model import FamilyModel, Model
 from ...render.tables import Cell, Column, Part, Row, Step, Table, Text, heading
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_list, format_percent
@@ -253,13 +254,18 @@ def multi_diff_tables(report: MultiDiffReport) -> Iterator[Part]:
 
 def _total_rows(report: MultiDiffReport, kinds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     first = report.differences[0]
-    name, layers = safe(first.a.name, _MAX_NAME), int(first.a.tree.layers.n)
+    name, layers = safe(first.a.name, _MAX_NAME), _num_layers(first.a)
     yield name, first.total.a, Cell(0, text=""), "", layers, *(0 for _ in kinds)
     for x in report.differences:
         yield (
             *(safe(x.b.name, _MAX_NAME), x.total.b, x.delta, format_share(x)),
-            *(int(x.b.tree.layers.n), *(_sum_of_kind(x, kind) for kind in kinds)),
+            *(_num_layers(x.b), *(_sum_of_kind(x, kind) for kind in kinds)),
         )
+
+
+def _num_layers(model: Model) -> Cell:
+    """Return the number of layers, which tensors without a family do not tell."""
+    return Cell(int(model.tree.layers.n) if isinstance(model, FamilyModel) else None)
 
 
 def _cause_cells(report: MultiDiffReport, kinds: Sequence[str]) -> Iterator[Row]:

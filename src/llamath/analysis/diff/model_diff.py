@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...config_keys import GROUPS, SYNONYMS
 from ...core.parameter_count import Section
-from ...model import Model
+from ...model import FamilyModel, Model, TensorModel
 from ...render.report import Report
 from ...render.tables import Part
 from ...utils.number_format import format_count, format_signed, short_count
@@ -193,9 +193,10 @@ class DiffReport(Report):
     def setting(self) -> str:
         """Both sources."""
         a, b = self.a, self.b
-        families = " → ".join(dict.fromkeys((a.family.name, b.family.name)))
-        kind = "" if a.claim or b.claim else f"{families} family; "
-        claims = [f", {x.claim}" if x.claim else "" for x in (a, b)]
+        kind = ""
+        if isinstance(a, FamilyModel) and isinstance(b, FamilyModel):
+            kind = f"{' → '.join(dict.fromkeys((a.family.name, b.family.name)))} family; "
+        claims = [f", {x.claim}" if isinstance(x, TensorModel) else "" for x in (a, b)]
         return f"{kind}from {a.source}{claims[0]}\nto {b.source}{claims[1]}"
 
     @property
@@ -259,7 +260,7 @@ class MultiDiffReport(Report):
         return multi_diff_tables(self)
 
 
-def diff(a: Model, b: Model) -> DiffReport:
+def diff(a: FamilyModel, b: FamilyModel) -> DiffReport:
     """Compare the weights and config keys of two models, and explain the difference of their
     totals.
     """
@@ -289,12 +290,12 @@ def diff(a: Model, b: Model) -> DiffReport:
     )
 
 
-def diff_many(models: Sequence[Model]) -> MultiDiffReport:
+def diff_many(models: Sequence[FamilyModel]) -> MultiDiffReport:
     """Compare each of several models with the first."""
     return MultiDiffReport(differences=tuple(diff(models[0], x) for x in models[1:]))
 
 
-def _counted(model: Model) -> CountedModel:
+def _counted(model: FamilyModel) -> CountedModel:
     return CountedModel(
         sections=model.count.sections,
         layers=int(model.tree.layers.n),
@@ -302,7 +303,7 @@ def _counted(model: Model) -> CountedModel:
     )
 
 
-def _config(model: Model) -> ConfigReport:
+def _config(model: FamilyModel) -> ConfigReport:
     return config_report(model, with_meta=False)
 
 

@@ -15,7 +15,7 @@ from ..inference.choose_storage import weight_storage
 from ..inference.weight_bytes import WeightStorage
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 _MAX_LAYERS = 10_000
 """Modules are compared layer by layer in models of at most this many layers."""
@@ -82,7 +82,7 @@ class StorageDifference(Record):
         return self.b.bytes - self.a.bytes
 
 
-def storage_difference(a: Model, b: Model) -> tuple[StorageDifference | None, str]:
+def storage_difference(a: FamilyModel, b: FamilyModel) -> tuple[StorageDifference | None, str]:
     """Return how two models store their weights, if one is quantized, and a note if a recipe is
     unknown or cannot be applied.
     """
@@ -142,7 +142,7 @@ def _sizes_by_group(storage: WeightStorage) -> dict[str, StoredSize]:
 
 
 def _modules(
-    a: Model, b: Model, left: WeightStorage, right: WeightStorage
+    a: FamilyModel, b: FamilyModel, left: WeightStorage, right: WeightStorage
 ) -> Iterator[ModuleFormats]:
     """Yield the modules with the same name that two recipes store differently, those that differ
     in the same way together.

@@ -20,8 +20,8 @@ from typing import ClassVar, NamedTuple
 from ...catalog import Preset, presets, read_preset
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.parameter_count import count_parameters
-from ...loading import Source, load
-from ...model import Model
+from ...loading import Source, load_family
+from ...model import FamilyModel
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Row, Table, Text
 from ...utils.errors import safe
@@ -568,7 +568,7 @@ def explain_quantity(
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
     most = 0 if everything else MAX_LISTED
     bases = (
-        [_base(load(like)).replace(named=True)]
+        [_base(load_family(like)).replace(named=True)]
         if like is not None
         else merge_equal_bases(x for x in catalog if name.low < 4 * x.parameters)
     )
@@ -599,7 +599,7 @@ def _shape_of(slug: str) -> tuple[object, ...]:
 def _preset_base(slug: str, *aliases: str) -> BaseModel:
     """A base of the catalog, which keeps what searches found out about it."""
     preset = read_preset(slug)
-    return _base(load(preset.config), preset.name).replace(aliases=aliases)
+    return _base(load_family(preset.config), preset.name).replace(aliases=aliases)
 
 
 def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
@@ -612,7 +612,7 @@ def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
     return names
 
 
-def _base(model: Model, name: str = "") -> BaseModel:
+def _base(model: FamilyModel, name: str = "") -> BaseModel:
     return BaseModel(
         name=name or model.name, tree=model.tree, scheme=model.family.hf, family=model.family.name
     )

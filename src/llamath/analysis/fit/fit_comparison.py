@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from ...model import Model
+from ...model import FamilyModel
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table, Text
 from ...utils.number_format import format_list
@@ -17,7 +17,7 @@ from .suggestions import gpus_option
 class FitComparison(Report):
     """A report for each machine, in the order in which they were given."""
 
-    model: Model
+    model: FamilyModel
     machines: tuple[FitReport, ...]
 
     json_fields: ClassVar[tuple[str, ...]] = (

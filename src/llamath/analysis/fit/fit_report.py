@@ -31,7 +31,7 @@ from .serving_layouts import LayoutChooser, ServingLayout, choose_layout, layout
 from .suggestions import Suggester, Suggestion, gpus_option
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 
 class _GPUMemory(Record):
@@ -54,7 +54,7 @@ class _GPUMemory(Record):
 class FitReport(Report):
     """The memory of a model on each GPU, and the bounds of its speed."""
 
-    model: Model
+    model: FamilyModel
     gpu: Device
     count: int
     layout: Layout

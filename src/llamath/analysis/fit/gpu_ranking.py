@@ -22,7 +22,7 @@ from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 NODE_COUNTS = (1, 2, 4, 8)
 """Numbers of GPUs that are tried, within one node."""
@@ -63,7 +63,7 @@ class GPURanking(Report):
     number tried.
     """
 
-    model: Model
+    model: FamilyModel
     dtype: str  # of the weights
     kv_dtype: str
     context: int  # tokens that each has to fit

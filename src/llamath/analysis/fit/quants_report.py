@@ -21,7 +21,7 @@ from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option, is_supported, total_of_fitting
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 _SERVER_FORMATS = (
     "bf16",
@@ -96,7 +96,7 @@ class QuantRow(Record):
 class QuantsReport(Report):
     """The dtypes of a model or the files of a folder, largest first."""
 
-    model: Model
+    model: FamilyModel
     quants: tuple[QuantRow, ...]
     are_files: bool
     gpu: Device | None

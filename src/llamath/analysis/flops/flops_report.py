@@ -39,7 +39,7 @@ from .flop_count import (
 from .flops_tables import attention_text, flops_tables
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 
 class _Intensity(Record):
@@ -261,7 +261,7 @@ class FlopsReport(Report):
         ),
     )
 
-    model: Model
+    model: FamilyModel
     request: FlopsRequest  # with its context
     forward: Flops  # all tokens, the head on every position
     prefill: Flops  # all tokens, the head on the last
@@ -417,7 +417,7 @@ def plain_number(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
+def _notes(model: FamilyModel, report: FlopsReport) -> Iterator[str]:
     yield from model.notes
     max_context, context = model.tree.context, report.request.context or 0
     if max_context is not None and context > max_context:
@@ -430,7 +430,7 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
         yield "the layers of multi-token prediction (mtp) are not counted"
 
 
-def count_model_flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
+def count_model_flops(model: FamilyModel, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
     tree, context, batch, masked = (

@@ -10,7 +10,7 @@ from math import prod
 from ...checkpoint.naming.tied_copies import find_tied_copies
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors
 from ...checkpoint.open import OpenedCheckpoint, packings_of
-from ...generic.generic_model import GenericModel
+from ...model import TensorModel
 from ...utils.errors import ConfigError, RemoteError, safe
 from ...utils.number_format import format_count
 from ..verify.kinds.files_check import files_facts, manifest_findings, problem_finding
@@ -20,7 +20,7 @@ from ..verify.verify_tensors import Finding, is_buffer, summarize_names, tied_co
 Shape = tuple[int, ...]
 
 
-def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) -> StructureReport:
+def verify_state_dict(opened: OpenedCheckpoint, path: str, model: TensorModel) -> StructureReport:
     """Compare a checkpoint with the state dict of a model; a tied tensor may be stored or not."""
     plain = model_tensors(opened.manifest, [frozenset(fold_numbers(x.name) for x in model.tensors)])
     manifest = plain.manifest
@@ -63,7 +63,7 @@ def verify_state_dict(opened: OpenedCheckpoint, path: str, model: GenericModel) 
     )
 
 
-def _expected_shapes(model: GenericModel, stored: Container[str]) -> dict[str, Shape]:
+def _expected_shapes(model: TensorModel, stored: Container[str]) -> dict[str, Shape]:
     """Return the shapes of the tensors that files hold; of tied ones, a copy does if it is the
     only one that is stored.
     """
@@ -98,7 +98,7 @@ def _stored_shapes(
 
 
 def _differences(
-    model: GenericModel,
+    model: TensorModel,
     expected: Mapping[str, Shape],
     shapes: Mapping[str, Shape],
     incomplete: bool,

@@ -1,23 +1,27 @@
-"""`StateDictCount`: the parameters of a model without a family, tensor by tensor, and whose
+"""`TensorCountReport`: the parameters of a model without a family, tensor by tensor, and whose
 count it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...core.expr import Expr
-from ...generic.generic_model import GenericModel
+from ...core.parameter_count import TensorParameters
+from ...model import TensorModel
+from ...render.report import Report
 from ...render.tables import Column, Part, Table, Text
-from ...utils.errors import LlamathError
+from ...utils.errors import LlamathError, safe
 from ...utils.number_format import format_count, short_count
 from ..count.count_report import (
     MAX_LISTED_WEIGHTS,
     SCHEMES,
-    CountReport,
     StoredNamesReport,
     StoredTensor,
 )
@@ -29,10 +33,10 @@ from ..verify.listing_tables import dtype_table, tensor_table
 from ..verify.weight_names import NamesReport, StoredName, WeightNames
 
 
-class StateDictCount(CountReport):
-    """The parameters of a state dict; what needs a family is null in its JSON."""
+class TensorCountReport(Report):
+    """The parameters of a model without a family; what needs one is null in its JSON."""
 
-    model: GenericModel
+    model: TensorModel
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *(
@@ -40,7 +44,7 @@ class StateDictCount(CountReport):
             "family=unknown",
             "counted_by=model.claim",
             "source=model.source",
-            "part=model.part_name",
+            "part",
             "parameters",
             "groups",
         ),
@@ -54,15 +58,32 @@ class StateDictCount(CountReport):
         ),
     )
 
+    part: ClassVar[str] = ""  # it has no parts
+
     @property
     def unknown(self) -> None:
         """Facts that need a family."""
         return None
 
+    @property
+    def parameters(self) -> TensorParameters:
+        """The totals that are known without a family, each exact."""
+        return self.model.parameters
+
+    @property
+    def total(self) -> int:
+        """The number of parameters, a tied matrix counted once."""
+        return self.parameters.total
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Parameters by module."""
+        return self.model.groups
+
     @cached_property
     def listing(self) -> Listing:
         """The parameters by folded name, dtype and shape."""
-        return list_tensors(self.model.manifest, packings={})
+        return list_tensors(_manifest(self.model), packings={})
 
     def to_json(self, *, weights: bool = True) -> dict[str, Any]:
         if weights and len(self.model.tensors) > MAX_LISTED_WEIGHTS:
@@ -70,7 +91,7 @@ class StateDictCount(CountReport):
                 f"{len(self.model.tensors):,} tensors are too many to list (at "
                 f"most {MAX_LISTED_WEIGHTS:,})"
             )
-        document = super(CountReport, self).to_json()
+        document = super().to_json()
         notes = document.pop("notes")
         return document | {"weights": self._entries() if weights else [], "notes": notes}
 
@@ -86,7 +107,7 @@ class StateDictCount(CountReport):
         total = self.listing.total
         passes = (
             "no formula and no forward pass"
-            if self.model.kind is None
+            if self.model.passes is None
             else "no formula; flops, memory and trace compute it"
         )
         return (
@@ -108,7 +129,7 @@ class StateDictCount(CountReport):
         listing = self.listing
         yield tensor_table(listing.unfolded() if unfold else listing.folded)
         groups = self.groups.items()
-        rows = tuple((name, n, self.model.count.share(n)) for name, n in groups)
+        rows = tuple((name, n, Fraction(n, self.total or 1)) for name, n in groups)
         yield Table(columns=(Column("by module", key="module"), *GROUPS[1:]), rows=rows)
         yield dtype_table(listing.dtypes)
         if (twice := self.parameters.tied_counted_twice) != self.total:
@@ -140,7 +161,37 @@ class StateDictCount(CountReport):
         )
 
 
-def weights_memory(model: GenericModel, dtype: str = "") -> WeightsReport:
+def count_tensors(model: TensorModel, part: str | None = None) -> TensorCountReport:
+    """Count a model without a family, which has no parts."""
+    if part is not None:
+        raise LlamathError(
+            f"the {safe(part, 40)} part needs a family: {model.name} is counted {model.claim}",
+            hint="count sums by module",
+        )
+    return TensorCountReport(model=model)
+
+
+def _manifest(model: TensorModel) -> Manifest:
+    """Return the tensors as one file of torch has them, in which those of equal values share their
+    bytes; without buffers.
+    """
+    starts: dict[str, int] = {}
+    tensors, at = [], 0
+    for x in model.tensors:
+        if x.is_buffer:
+            continue
+        size = DTYPES[x.dtype].size(prod(x.shape))
+        start = starts.get(x.tied, at)
+        starts[x.name] = start
+        tensors.append(
+            Tensor(x.name, x.dtype, x.shape, 0, start, start + size, storage=x.tied or x.name)
+        )
+        at = max(at, start + size)
+    files = (CheckpointFile(model.name, at),)
+    return Manifest(format="torch", files=files, tensors=tuple(tensors))
+
+
+def weights_memory(model: TensorModel, dtype: str = "") -> WeightsReport:
     """Return the bytes of the weights, in the dtypes that they have or in one plain dtype; the
     rest of the memory needs a family.
     """
@@ -156,7 +207,9 @@ def weights_memory(model: GenericModel, dtype: str = "") -> WeightsReport:
                 hint="a plain dtype: bf16, fp16, fp32",
             )
         tensors = tuple(x._replace(dtype=packer.unpacked_dtype) for x in tensors)
-    lines = stored_weights(list_tensors(model.replace(tensors=tensors).manifest, packings={})).lines
+    lines = stored_weights(
+        list_tensors(_manifest(model.replace(tensors=tensors)), packings={})
+    ).lines
     lines = tuple(x.replace(note=x.note.removesuffix(" in the headers")) for x in lines)
     return WeightsReport(
         name=model.name,
@@ -166,11 +219,11 @@ def weights_memory(model: GenericModel, dtype: str = "") -> WeightsReport:
     )
 
 
-def state_dict_names(model: GenericModel) -> NamesReport:
+def state_dict_names(model: TensorModel) -> NamesReport:
     """Return the names of the weights, those that differ in numbers only together; a model
     without a family has HF names only.
     """
-    listing = list_tensors(model.manifest, packings={})
+    listing = list_tensors(_manifest(model), packings={})
     weights = tuple(
         WeightNames(
             pattern=x.pattern,
@@ -185,7 +238,7 @@ def state_dict_names(model: GenericModel) -> NamesReport:
     return NamesReport(model=model, weights=weights, notes=model.notes)
 
 
-def stored_state_dict(model: GenericModel) -> StoredNamesReport:
+def stored_state_dict(model: TensorModel) -> StoredNamesReport:
     """List the tensors of a state dict, buffers included; tied copies are left out."""
     tensors = (
         StoredTensor(

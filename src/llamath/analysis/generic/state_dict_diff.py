@@ -7,9 +7,8 @@ from __future__ import annotations
 from math import prod
 
 from ...checkpoint.naming.training_names import fold_numbers
-from ...generic.generic_model import GenericModel
 from ...generic.module_tree import StateTensor
-from ...model import Model
+from ...model import FamilyModel, Model, TensorModel
 from ..count.count_report import check_listable
 from ..diff.model_diff import DiffReport, Totals, Unchanged, WeightEntry, align_weights, diff
 
@@ -21,8 +20,9 @@ _NOTE = (
 
 def diff_models(a: Model, b: Model) -> DiffReport:
     """Compare two models."""
-    without_family = isinstance(a, GenericModel) or isinstance(b, GenericModel)
-    return _diff_state_dicts(a, b) if without_family else diff(a, b)
+    if isinstance(a, FamilyModel) and isinstance(b, FamilyModel):
+        return diff(a, b)
+    return _diff_state_dicts(a, b)
 
 
 def _diff_state_dicts(a: Model, b: Model) -> DiffReport:
@@ -68,7 +68,7 @@ def _entries(model: Model) -> dict[str, list[tuple[str, WeightEntry]]]:
 
 
 def _tensors(model: Model) -> list[StateTensor]:
-    if isinstance(model, GenericModel):
+    if isinstance(model, TensorModel):
         return [x for x in model.tensors if not x.is_buffer]
     check_listable(model.tree)
     return [

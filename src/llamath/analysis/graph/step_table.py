@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...core.expr import Expr
-from ...model import Model
+from ...model import FamilyModel
 from ...render.tables import Column, Table
 from .operations import Operation, WeightUse
 from .walkthrough import Walkthrough, WalkthroughStage
@@ -61,7 +61,7 @@ def format_weights(trace: Sequence[WeightUse]) -> str:
     return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in trace) else [])]) or "none"
 
 
-def list_letters(model: Model, walk: Walkthrough) -> list[str]:
+def list_letters(model: FamilyModel, walk: Walkthrough) -> list[str]:
     """Return the letters of a walkthrough with their names and values."""
     atoms: dict[str, int] = {}
     for stage in walk.stages:

@@ -5,7 +5,7 @@ from the config.
 from __future__ import annotations
 
 from ...checkpoint.open import names_checkpoint, open_checkpoint
-from ...model import Model
+from ...model import FamilyModel, Model
 from ...utils.errors import Argument, FormatError, RemoteError
 from ..verify.file_differences import file_differences
 from ..verify.listing import Listing, list_tensors
@@ -47,8 +47,9 @@ def _other_size_note(model: Model, listing: Listing) -> str:
     multimodal model.
     """
     stored, described = listing.total.parameters, model.parameters.total
+    is_part = isinstance(model, FamilyModel) and bool(model.wrapper)
     if not listing.known or (
-        described * 99 <= stored * 100 and (model.wrapper or stored <= 2 * described)
+        described * 99 <= stored * 100 and (is_part or stored <= 2 * described)
     ):
         return ""
     return (

@@ -17,7 +17,7 @@ from ...checkpoint.quantization.weight_format import (
 )
 from ...core.blocks import Decoder, Linear
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import LlamathError, UnknownQuantization
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
 
@@ -33,7 +33,7 @@ def find_format(name: str) -> WeightFormat:
     return parse_weight_format(name)
 
 
-def model_format(model: Model, name: str = "") -> WeightFormat:
+def model_format(model: FamilyModel, name: str = "") -> WeightFormat:
     """Return the format of a model's weights with a name, by default the one that its config
     declares; the name of that one stands for it, to the last scale.
     """

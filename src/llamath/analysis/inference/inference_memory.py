@@ -43,7 +43,7 @@ from .memory_tables import memory_tables
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
     from ..image_pass import ImagePass, Images
 
 
@@ -163,7 +163,7 @@ class MemoryReport(_ContextMemory, Report):
     largest context and batch within a limit.
     """
 
-    model: Model
+    model: FamilyModel
     contexts: tuple[_ContextMemory, ...]
     limit: MemoryLimit | None = None
     notes: tuple[str, ...] = ()
@@ -278,7 +278,7 @@ class MemoryCalculator:
 
     def __init__(
         self,
-        model: Model,
+        model: FamilyModel,
         request: MemoryRequest,
         stored: StoredWeights | None = None,
         checkpoint_notes: Sequence[str] = (),
@@ -591,7 +591,7 @@ class MemoryCalculator:
 
 
 def memory(
-    model: Model,
+    model: FamilyModel,
     request: MemoryRequest | None = None,
     stored: StoredWeights | None = None,
     *,
@@ -643,7 +643,7 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
     return low
 
 
-def declared_dtype(model: Model) -> str:
+def declared_dtype(model: FamilyModel) -> str:
     """Return the name of the dtype or quantization recipe that the config declares; bf16 if it
     declares none.
     """
@@ -656,7 +656,9 @@ def _declared_mtp_layers(config: Mapping[str, object]) -> int:
     return next(counts, 0)
 
 
-def _format_of_weights(model: Model, dtype: str, stored: StoredWeights | None) -> WeightFormat:
+def _format_of_weights(
+    model: FamilyModel, dtype: str, stored: StoredWeights | None
+) -> WeightFormat:
     """Return the format that is asked for; where the weights are those of files, an unknown
     recipe in the config does not matter.
     """

@@ -31,7 +31,7 @@ from .recipe_storage import (
 if TYPE_CHECKING:
     from ...checkpoint.quantization.matrix_formats import MatrixFormat, StoredMatrixTensor
     from ...checkpoint.quantization.weight_format import WeightFormat
-    from ...model import Model
+    from ...model import FamilyModel
 
 _EXPERT = re.compile(r"\.experts\.\d+\.")
 
@@ -54,7 +54,7 @@ class QuantizedTensor(NamedTuple):
         return DTYPES[self.dtype].size(prod(self.shape))
 
 
-def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+def quantized_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[QuantizedTensor]:
     """Yield the tensors of a checkpoint in tree order; those of a GGUF file have the types that
     llama.cpp chooses.
     """
@@ -93,7 +93,7 @@ def manifest_of_tensors(quantized: Iterable[QuantizedTensor], is_gguf: bool = Fa
 
 
 def mtp_quantized_tensors(
-    model: Model, packer: WeightFormat, with_copies: bool = True
+    model: FamilyModel, packer: WeightFormat, with_copies: bool = True
 ) -> Iterator[QuantizedTensor]:
     """Yield the tensors of the layers for multi-token prediction, which the other numbers do not
     include.
@@ -117,7 +117,7 @@ _MAX_MTP_TENSORS = 100_000
 """Layers for multi-token prediction with more weights are not sized one by one."""
 
 
-def mtp_bytes(model: Model, packer: WeightFormat, with_copies: bool = True) -> int | None:
+def mtp_bytes(model: FamilyModel, packer: WeightFormat, with_copies: bool = True) -> int | None:
     """Return the bytes of the layers for multi-token prediction, as `mtp_quantized_tensors`;
     None if they have too many weights.
     """
@@ -202,7 +202,7 @@ class _FileTensor(NamedTuple):
 class _Chooser:
     """The choice of a weight format for each stored tensor."""
 
-    def __init__(self, model: Model, packer: WeightFormat) -> None:
+    def __init__(self, model: FamilyModel, packer: WeightFormat) -> None:
         self._packer, self._names = packer, model.scheme("hf")
         mtp = (
             ()
@@ -355,7 +355,7 @@ class _StacksOfMLX:
             )
 
 
-def _gguf_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+def _gguf_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[QuantizedTensor]:
     names, arch = model.scheme("gguf"), model.family.gguf_arch
     model = model.text  # towers are in a file of their own
     parts = gguf_tensors(model.tree, names)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from ...checkpoint.naming.scheme import StoredTensor as TensorOfFile
 from ...core.tree import fold
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import Argument, LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable
 from .choose_storage import model_format
 from .quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 
 
-def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesReport:
+def stored_names(model: FamilyModel, scheme: str, dtype: str = "") -> StoredNamesReport:
     """List the tensors of a model as files of one format have them; an empty `dtype` is the format
     that the config declares.
 
@@ -70,7 +70,9 @@ def _stored(x: TensorOfFile, mtp: bool = False) -> StoredTensor:
     )
 
 
-def _notes(model: Model, tensors: tuple[StoredTensor, ...], without_copies: bool) -> Iterator[str]:
+def _notes(
+    model: FamilyModel, tensors: tuple[StoredTensor, ...], without_copies: bool
+) -> Iterator[str]:
     """Yield a note on the tensors for multi-token prediction."""
     if (n := sum(x.mtp for x in tensors)) and model.tree.mtp is not None:
         leaves = (

@@ -24,7 +24,7 @@ from .plan_tables import plan_notes, plan_tables, step_text
 from .training_run import TrainingCostModel, TrainingPlan, TrainingRun
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
 """The default batch: DEFAULT_BATCH_TOKENS, or MIN_BATCH_TOKENS_PER_GPU for each GPU if that is
@@ -86,7 +86,7 @@ class PlanReport(Report):
         ),
     )
 
-    model: Model
+    model: FamilyModel
     device: Device
     gpus: int
     context: int
@@ -163,7 +163,9 @@ class PlanReport(Report):
         return self.fits
 
 
-def plan(model: Model, on: tuple[int, Device], request: PlanRequest | None = None) -> PlanReport:
+def plan(
+    model: FamilyModel, on: tuple[int, Device], request: PlanRequest | None = None
+) -> PlanReport:
     """Rank the layouts of a training step on a cluster, given as (number of GPUs, device)."""
     return _Search(model, on, request or PlanRequest()).report()
 
@@ -171,7 +173,7 @@ def plan(model: Model, on: tuple[int, Device], request: PlanRequest | None = Non
 class _Search:
     """The search for one model on one cluster."""
 
-    def __init__(self, model: Model, on: tuple[int, Device], request: PlanRequest) -> None:
+    def __init__(self, model: FamilyModel, on: tuple[int, Device], request: PlanRequest) -> None:
         self.gpus, self.device = on
         self.request, self.model = request, model
         train_request = TrainRequest(
@@ -341,7 +343,7 @@ def _needs_at_least(x: Layout, y: Layout) -> bool:
     return same and x.microbatch >= y.microbatch and (x.zero == y.zero or x.zero < y.zero < 3)
 
 
-def _padded_vocab(model: Model, layout: Layout) -> int | None:
+def _padded_vocab(model: FamilyModel, layout: Layout) -> int | None:
     rows = int(model.tree.vocab)
     return -rows % layout.tp + rows if rows % layout.tp else None
 

@@ -28,7 +28,7 @@ from .layout_space import Rejected, divisors
 from .plan_tables import serving_tables
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 _MAX_LISTED_STAGES = 8
 """Stages are listed one by one up to this number."""
@@ -89,7 +89,7 @@ class ServeReport(Report):
         ),
     )
 
-    model: Model
+    model: FamilyModel
     device: Device
     gpus: int
     context: int
@@ -166,7 +166,10 @@ class ServeReport(Report):
 
 
 def plan_serving(
-    model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None
+    model: FamilyModel,
+    sizes: MemoryCalculator,
+    on: tuple[int, Device],
+    latency: float | None = None,
 ) -> ServeReport:
     """Rank the splits of a model for serving on a cluster, given as (number of GPUs, device)."""
     gpus, device = on
@@ -204,7 +207,7 @@ def plan_serving(
     )
 
 
-def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
+def _notes(model: FamilyModel, plans: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
     """Note how the pipeline splits the layers, stages that idle, and the possible TP degrees if
     some are rejected.
     """
@@ -224,7 +227,7 @@ def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected]) -> I
 
 
 def _possible_splits(
-    model: Model, gpus: int, device: Device, rejected: list[Rejected]
+    model: FamilyModel, gpus: int, device: Device, rejected: list[Rejected]
 ) -> Iterator[Layout]:
     """Yield the TP × PP that the model admits and that divide the number of GPUs."""
     for n in divisors(gpus):

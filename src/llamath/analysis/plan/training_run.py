@@ -27,7 +27,7 @@ from .network import LINK_EFFICIENCY, network_of
 from .step_time import DP_OVERLAP, DataParallelBytes, StepTime, StepTimeModel, largest_stage
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 
 class _UnshardedState(NamedTuple):
@@ -201,7 +201,7 @@ class TrainingCostModel:
     """One training job on one kind of GPU."""
 
     def __init__(
-        self, model: Model, request: TrainRequest, device: Device, attention: str = "flash"
+        self, model: FamilyModel, request: TrainRequest, device: Device, attention: str = "flash"
     ) -> None:
         self.model, self.device = model, device
         self.job = TrainingJob(model, request)

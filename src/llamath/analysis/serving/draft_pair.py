@@ -30,7 +30,7 @@ from ..inference.inference_memory import MemoryCalculator
 from .engine_layouts import broken_rules, rule_source
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 DraftKind = Literal["model", "eagle", "eagle3", "mtp"]
 EAGLE3_ROWS = 32_000
@@ -93,7 +93,7 @@ class PairReport(Report):
         *("verdicts", "speed_ups", "notes"),
     )
 
-    target: Model
+    target: FamilyModel
     draft: str
     kind: DraftKind
     embedding_rows: tuple[int, int]  # of the target's embedding, and of the draft's

@@ -33,7 +33,7 @@ from .rank_shapes import EngineLayout, model_facts
 from .token_pools import TokenPools, pool_layers
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 Verdict = Literal["starts", "may start", "does not start"]
 _MAX_NEAREST = 3
@@ -81,7 +81,7 @@ class EngineReport(Report):
         ),
     )
 
-    model: Model
+    model: FamilyModel
     engine: Engine
     gpu: Device
     count: int

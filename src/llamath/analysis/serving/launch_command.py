@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.quantization.weight_format import WeightFormat
 from ...engines import Engine
-from ...model import Model
+from ...model import FamilyModel
 from ..inference.inference_memory import MemoryCalculator, MemoryRequest
 from .rank_shapes import EngineLayout
 
@@ -89,7 +89,7 @@ def _converts(calculator: MemoryCalculator, engine: str) -> bool:
     )
 
 
-def own_address(model: Model) -> str:
+def own_address(model: FamilyModel) -> str:
     """Return the public id of an unchanged preset, or the path of a checkpoint; empty if there
     is neither.
     """
@@ -99,7 +99,7 @@ def own_address(model: Model) -> str:
     return preset.public_id if preset is not None and _is_unchanged(model, preset.config) else ""
 
 
-def _is_unchanged(model: Model, published: Mapping[str, Any]) -> bool:
+def _is_unchanged(model: FamilyModel, published: Mapping[str, Any]) -> bool:
     """Whether a model has the published keys, those of the text model in a section or beside the
     others.
     """

@@ -26,7 +26,7 @@ from .layer_sizes import ModelBytes, layer_sizes
 from .placement_flags import device_map, ktransformers_flags, llama_cpp_flags, with_disk
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 RAM_RESERVE = 2 * 2**30
 """Bytes of RAM that are left to the system."""
@@ -94,7 +94,7 @@ class Placement(Report):
         ),
     )
 
-    model: Model
+    model: FamilyModel
     sizes: ModelBytes
     dtype: str
     kv_dtype: str

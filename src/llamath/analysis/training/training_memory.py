@@ -59,7 +59,7 @@ from .zero_states import (
 )
 
 if TYPE_CHECKING:
-    from ...model import Model
+    from ...model import FamilyModel
 
 PARTS = (
     "weights",
@@ -191,7 +191,7 @@ class TrainReport(Report):
         *("stages", "lora=adapter_totals", "*limit", "notes"),
     )
 
-    model: Model
+    model: FamilyModel
     request: TrainRequest
     context: int
     parameters: int
@@ -281,7 +281,7 @@ class TrainReport(Report):
 
 
 def training(
-    model: Model, request: TrainRequest | None = None, within: int | None = None
+    model: FamilyModel, request: TrainRequest | None = None, within: int | None = None
 ) -> TrainReport:
     """Return the memory that each stage's GPUs need for a step; `within` is the memory of a GPU,
     in bytes.
@@ -296,7 +296,7 @@ class TrainingJob:
     computed once.
     """
 
-    def __init__(self, model: Model, request: TrainRequest) -> None:
+    def __init__(self, model: FamilyModel, request: TrainRequest) -> None:
         self.model, self.tree, self.request, self.layout = (
             model,
             model.tree,
@@ -603,7 +603,7 @@ class TrainingJob:
             yield MemoryLine(what=x.what, bytes=x.bytes, note=x.note, exact=x.exact)
 
 
-def has_fused_qkv(model: Model) -> bool:
+def has_fused_qkv(model: FamilyModel) -> bool:
     """Return whether the reference implementation stores queries, keys and values as one matrix."""
     try:
         q, v = (model.family.hf.stored_name(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
@@ -612,7 +612,7 @@ def has_fused_qkv(model: Model) -> bool:
     return q == v
 
 
-def training_dtype(model: Model) -> str:
+def training_dtype(model: FamilyModel) -> str:
     """Return the dtype that a model is trained in: the config's dtype, or the compute dtype of
     packed weights.
     """

@@ -19,8 +19,8 @@ from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...families.deepseek_shared import MTP_KEYS
-from ...loading import Source, load
-from ...model import Model
+from ...loading import Source, load_family
+from ...model import FamilyModel
 from ...render.report import Report
 from ...render.tables import Part, Text
 from ...utils.errors import Call, ConfigError, LlamathError, Name, RemoteError, safe
@@ -38,7 +38,7 @@ class VerifyReport(Report):
     """The result of verifying a checkpoint against a model."""
 
     path: str
-    model: Model
+    model: FamilyModel
     checkpoint: OpenedCheckpoint
     verdict: Verdict
     # False: verified against another model than the config next to the files
@@ -185,7 +185,7 @@ def verify_opened(
 
     One rank's part of a checkpoint is verified against the shapes on that rank.
     """
-    target = load(
+    target = load_family(
         model or (path if path == MODEL_NAME else opened.location),
         changes=changes,
         check_tensors=False,
@@ -229,7 +229,7 @@ def verify_opened(
 
 
 def without_training_names(
-    opened: OpenedCheckpoint, model: Model
+    opened: OpenedCheckpoint, model: FamilyModel
 ) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
     """Return a checkpoint without what training added, prefixes of wrappers and state of the
     optimizer, and the findings about it.
@@ -266,7 +266,7 @@ def without_training_names(
     ), tuple(findings)
 
 
-def _schemes(model: Model) -> list[Scheme]:
+def _schemes(model: FamilyModel) -> list[Scheme]:
     """Return the naming schemes that a checkpoint of a model may follow."""
     family = model.family
     schemes = (
@@ -295,7 +295,7 @@ def _embedding_as_head(scheme: Scheme) -> Scheme:
     )
 
 
-def _patterns(model: Model, scheme: Scheme) -> list[str]:
+def _patterns(model: FamilyModel, scheme: Scheme) -> list[str]:
     """Return the patterns of the names of a model's tensors; none if the scheme lacks names for
     some.
     """
@@ -305,7 +305,7 @@ def _patterns(model: Model, scheme: Scheme) -> list[str]:
         return []
 
 
-def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
+def _may_be_quantized(model: FamilyModel, manifest: Manifest) -> bool:
     """Whether the config declares a quantization, or a tensor has a dtype that plain weights do
     not have.
     """
@@ -314,7 +314,7 @@ def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
     ) or not PLAIN_FLOATS.issuperset(manifest.columns.dtype)
 
 
-def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
+def expectation_of(model: FamilyModel, checkpoint: OpenedCheckpoint) -> Expectation:
     """Return the tensors and properties that a model implies for its checkpoint.
 
     A model with more tensors than the files can have is refused.
@@ -343,7 +343,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     )
 
 
-def _tied_copies(model: Model, checkpoint: OpenedCheckpoint) -> tuple[TiedCopy, ...]:
+def _tied_copies(model: FamilyModel, checkpoint: OpenedCheckpoint) -> tuple[TiedCopy, ...]:
     """Return the matrices that a checkpoint stores although the config ties them to others."""
     if not (names := tuple(model.tied_names)):
         return ()
@@ -352,7 +352,7 @@ def _tied_copies(model: Model, checkpoint: OpenedCheckpoint) -> tuple[TiedCopy, 
     return find_tied_copies(checkpoint, names)
 
 
-def refuse_large_models(model: Model, manifest: Manifest) -> None:
+def refuse_large_models(model: FamilyModel, manifest: Manifest) -> None:
     """Raise if the config has more weights than files of this number can name, before anything is
     allocated for each weight.
 

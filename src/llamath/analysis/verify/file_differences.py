@@ -20,7 +20,7 @@ from ...checkpoint.open import (
     open_checkpoint,
 )
 from ...loading import STORED_INSTEAD
-from ...model import Model
+from ...model import Model, TensorModel
 from ...utils.errors import Call, FormatError, LlamathError, RemoteError, safe
 from ...utils.number_format import format_count
 from ...utils.record_type import Record
@@ -100,11 +100,9 @@ def file_differences(model: Model, opened: OpenedCheckpoint) -> FileDifferences:
 
 def _check(model: Model, opened: OpenedCheckpoint) -> _Check:
     try:
-        if model.claim:
-            from ...generic.generic_model import GenericModel
+        if isinstance(model, TensorModel):
             from ..generic.state_dict_check import verify_state_dict
 
-            assert isinstance(model, GenericModel)
             return _Check(verify_state_dict(opened, opened.name, model).findings)
         return _Check(verify_opened(opened, opened.name, model, own_config=True).findings)
     except LlamathError as error:

@@ -14,8 +14,8 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor, check_expansion
-from ...loading import load, says_tied, with_stored_head
-from ...model import Model
+from ...loading import load_family, says_tied, with_stored_head
+from ...model import FamilyModel
 from ...utils.errors import Call, LlamathError, safe
 from ...utils.record_type import Record
 from ..shard_tree import reject_shard
@@ -39,7 +39,7 @@ class VerifiedCheckpoint(Record):
     """A checkpoint whose tensors match its model."""
 
     path: str
-    model: Model
+    model: FamilyModel
     manifest: Manifest
     scheme: Scheme
     stored: StoredTensors
@@ -86,14 +86,14 @@ def _model(
     found: Tensors,
     changes: Mapping[str, Any],
     notes: list[str],
-) -> Model:
+) -> FamilyModel:
     """Return the model that the config or GGUF header describes; keys that Meta's params.json
     lacks are inferred from the tensors.
     """
     if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
-        return load(folder, changes=changes, check_tensors=False)
+        return load_family(folder, changes=changes, check_tensors=False)
     size = merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
-    model = load(folder, changes=changes, vocab_size=size, check_tensors=False)
+    model = load_family(folder, changes=changes, vocab_size=size, check_tensors=False)
     scheme = model.family.meta
     if scheme is None or not model.config.source.endswith("params.json"):
         return model
@@ -103,7 +103,7 @@ def _model(
         if key not in changes
     }
     notes += [remark for _, remark in inferred.values()]
-    return load(
+    return load_family(
         folder,
         changes={**changes, **{key: x for key, (x, _) in inferred.items()}},
         vocab_size=size,
@@ -112,7 +112,7 @@ def _model(
 
 
 def _stored_tensors(
-    checkpoint: OpenedCheckpoint, model: Model, found: Tensors, notes: list[str]
+    checkpoint: OpenedCheckpoint, model: FamilyModel, found: Tensors, notes: list[str]
 ) -> tuple[Scheme, StoredTensors]:
     """Verify the tensors; return their naming scheme and the tensors, those of several shards
     merged.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
 from ...loading import Source, Via, load
+from ...model import TensorModel
 from ...utils.errors import (
     Argument,
     ArgumentError,
@@ -118,11 +119,9 @@ def _verify_headers(
         )
     if model is not None and _may_lack_family(model):
         model, changes = load(model, changes=changes, check_tensors=False), None
-        if model.claim:
-            from ...generic.generic_model import GenericModel
+        if isinstance(model, TensorModel):
             from ..generic.state_dict_check import verify_state_dict
 
-            assert isinstance(model, GenericModel)
             return verify_state_dict(opened, path, model)
     if model is None and not changes:
         keys = config_of(opened)

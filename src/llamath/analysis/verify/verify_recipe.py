@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from ...checkpoint.formats.manifest import Manifest
     from ...checkpoint.open import OpenedCheckpoint
     from ...checkpoint.quantization.recipes import Choice
-    from ...model import Model
+    from ...model import FamilyModel
 
 _EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
 
 
-def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Finding]:
+def recipe_findings(model: FamilyModel, checkpoint: OpenedCheckpoint) -> Iterator[Finding]:
     """Yield the findings about matrices that are packed against the recipe, or not packed though
     it says so, and about missing scales.
     """
@@ -133,7 +133,7 @@ def _matrices(names: Sequence[str]) -> str:
     return f"{format_count(len(names), 'matrix', 'matrices')} {'is' if len(names) == 1 else 'are'}"
 
 
-def _choices(model: Model) -> dict[str, Choice]:
+def _choices(model: FamilyModel) -> dict[str, Choice]:
     """Return the choice of the recipe by module name, with `{e}` for experts; where experts of a
     layer differ, none.
     """

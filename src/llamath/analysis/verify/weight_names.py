@@ -11,7 +11,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Block, sequence, walk
-from ...model import Model
+from ...model import FamilyModel, Model, TensorModel
 from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table, Text, heading
 from ...utils.errors import UnknownQuantization
@@ -149,18 +149,22 @@ class NamesReport(Report):
         stored = f", stored as {self.quantized.dtype}" if self.quantized else ""
         return (
             f"{self.model.name}, {len(self.weights)} distinct weights with names in "
-            f"{', '.join(self.model.family.schemes)} files{stored}"
+            f"{', '.join(self.schemes)} files{stored}"
         )
 
     @property
     def headline(self) -> str:
         """The model and the kinds of files."""
         model = self.model
-        if model.claim:
+        if isinstance(model, TensorModel):
             tensors = format_count(sum(x.layers for x in self.weights), "tensor")
             return f"{model.name}: the names of {tensors} in hf files, {model.claim}"
-        schemes = ", ".join(model.family.schemes)
-        return f"{model.name}: the names of each weight in {schemes} files"
+        return f"{model.name}: the names of each weight in {', '.join(self.schemes)} files"
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """The kinds of files that have names for the weights."""
+        return tuple(self.model.family.schemes) if isinstance(self.model, FamilyModel) else ("hf",)
 
     @property
     def entries(self) -> Sequence[WeightNames]:
@@ -171,7 +175,7 @@ class NamesReport(Report):
         """A row for each weight with its names below it; and the tensors of a quantized
         checkpoint.
         """
-        schemes = tuple(self.model.family.schemes) or ("hf",)
+        schemes = self.schemes
         columns = (
             Column("weight", key="weight"),
             Column("shape", "shape"),
@@ -214,7 +218,7 @@ def _quantized_parts(stored: QuantizedNames) -> Iterator[Part]:
         yield Text(f"note: {x}")
 
 
-def weight_names(model: Model, dtype: str = "") -> NamesReport:
+def weight_names(model: FamilyModel, dtype: str = "") -> NamesReport:
     """Return the names of each weight of a model, equal layers together, and the tensors of a
     quantized checkpoint.
 
@@ -231,7 +235,7 @@ def weight_names(model: Model, dtype: str = "") -> NamesReport:
         )
 
 
-def _quantized_names(model: Model, dtype: str) -> QuantizedNames | None:
+def _quantized_names(model: FamilyModel, dtype: str) -> QuantizedNames | None:
     """Return the tensors in a format; None if it is plain."""
     packer = model_format(model, dtype)
     if not packer.is_packed and not packer.gguf_file_type:

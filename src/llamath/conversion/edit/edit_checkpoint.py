@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
-from ...model import Model
+from ...model import FamilyModel
 from ...questions.edit_settings import Edit
 from ...utils.errors import Argument, ArgumentError, ConvertError, safe
 from ...utils.strict_json import parse_json, read_json
@@ -163,7 +163,7 @@ def cut_ranks(source: EditSource, ranks: int) -> Iterator[EditSource]:
         )
 
 
-def sharded_parameters(model: Model, ranks: int) -> int:
+def sharded_parameters(model: FamilyModel, ranks: int) -> int:
     """Return the parameters of all ranks together, some of which have copies."""
     shards = (TensorParallelShard(rank, ranks) for rank in range(ranks))
     return sum(model.replace(tree=shard_tree(model.tree, x)).parameters.total for x in shards)

@@ -24,8 +24,8 @@ from ...checkpoint.quantization_section import RECIPE_FILES, quantization_sectio
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
 from ...families.classes import headless_scheme
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...utils.errors import Call, ConvertError, FormatError, Name, safe
 from ...utils.strict_json import parse_json, read_json
 from ..copy_tokenizer import read_tokenizer_file
@@ -40,7 +40,7 @@ written anew."""
 class EditSource(SourceFiles):
     """A checkpoint to edit."""
 
-    model: Model
+    model: FamilyModel
     config: Mapping[str, Any]  # config.json as it is stored
     scheme: Scheme
     tensors: Mapping[str, Tensor]
@@ -171,7 +171,7 @@ def edited_source(
         config, lambda file: parse_json(recipes[file], file) if file in recipes else None
     )
     checkpoint = EditedCheckpoint(name=source.folder, manifest=manifest, keys=keys)
-    report = verify_opened(checkpoint, source.folder, load(keys), own_config=True)
+    report = verify_opened(checkpoint, source.folder, load_family(keys), own_config=True)
     for finding in report.findings:
         is_kept = finding.code in KEPT_FINDINGS and finding.code in known
         if finding.severity != "info" and not is_kept:
@@ -204,7 +204,7 @@ def edited_source(
 
 
 def find_scheme(
-    model: Model, tensors: Mapping[str, Tensor], packings: Mapping[str, Packing], path: str
+    model: FamilyModel, tensors: Mapping[str, Tensor], packings: Mapping[str, Packing], path: str
 ) -> Scheme:
     """Return the Hugging Face scheme of the tensors' names."""
     hf = model.family.hf

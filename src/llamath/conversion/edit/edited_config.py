@@ -19,8 +19,8 @@ from ...core.blocks import AttentionBase, Decoder, MoE
 from ...core.mixers import RecurrentMixer, ShortConv
 from ...core.tree import Block
 from ...families.wrappers import TEXT_KEYS
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...utils.errors import ConvertError, LlamathError, safe
 from .edited_tree import TreeEdit, equal_trees
 
@@ -85,12 +85,12 @@ class LayerNumbers:
         return value
 
 
-def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> Keys:
+def edit_config(model: FamilyModel, stored: Keys, tree: Decoder, edit: TreeEdit) -> Keys:
     """Return the keys of the new config.json, from which the family builds the edited tree."""
     reason = ""
     for keys in _candidates(model, stored, tree, edit):
         try:
-            edited = load(keys).text
+            edited = load_family(keys).text
         except LlamathError as error:
             reason = reason or f": {error}"
             continue
@@ -102,7 +102,7 @@ def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> Ke
     )
 
 
-def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> Iterator[Keys]:
+def _candidates(model: FamilyModel, stored: Keys, tree: Decoder, edit: TreeEdit) -> Iterator[Keys]:
     """Yield configs that may describe the tree: with the patterns of the original, then with
     layers listed one by one.
     """
@@ -122,9 +122,9 @@ def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> It
             yield _with_text_keys(base, added)
 
 
-def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit) -> str:
+def _first_difference(model: FamilyModel, stored: Keys, tree: Decoder, edit: TreeEdit) -> str:
     """Describe the first layer that the config with the original's patterns describes otherwise."""
-    built = load(_edit_keys(model, stored, edit)).text.tree
+    built = load_family(_edit_keys(model, stored, edit)).text.tree
     for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
         if a != b:
             old = edit.layers[new] if edit.layers is not None else new
@@ -150,7 +150,7 @@ def _differing_field(a: Block, b: Block) -> str:
     return name
 
 
-def _edit_keys(model: Model, stored: Keys, edit: TreeEdit) -> Keys:
+def _edit_keys(model: FamilyModel, stored: Keys, edit: TreeEdit) -> Keys:
     """Return the keys with the numbers of the edits, in the order in which they are stored."""
     text_key = _text_key(stored)
     text = dict(stored[text_key]) if text_key else dict(stored)
@@ -182,7 +182,7 @@ def _with_text_keys(stored: Keys, changes: Keys) -> Keys:
     )
 
 
-def _renamed_number(model: Model, text: Keys, symbol: str, key: str, value: int) -> Keys:
+def _renamed_number(model: FamilyModel, text: Keys, symbol: str, key: str, value: int) -> Keys:
     """Return a number under each of its names in the config; if it has none, under the one that
     the family reads.
     """
@@ -195,7 +195,7 @@ def _renamed_number(model: Model, text: Keys, symbol: str, key: str, value: int)
     return dict.fromkeys(present or [read], value)
 
 
-def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
+def _layer_keys(model: FamilyModel, text: Keys, layers: Sequence[int]) -> Keys:
     """Return the keys on layers after some are dropped."""
     old = int(model.tree.layers.n)
     changes: Keys = {}
@@ -231,7 +231,7 @@ def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
     return changes
 
 
-def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
+def _layer_lists(model: FamilyModel, tree: Decoder) -> list[Keys]:
     """Return the lists that describe the layers one by one, of those that the family reads."""
     layers, read = list(tree.layers), model.config.keys_read
     mixers = [getattr(x, "attn", None) for x in layers]

@@ -11,7 +11,7 @@ from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, parse_shard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
-from ...loading import load
+from ...loading import load_family
 from ...questions.edit_settings import MAX_RANKS
 from ...utils.errors import Argument, ConvertError, safe
 from ...utils.strict_json import read_json
@@ -63,7 +63,7 @@ def join_ranks(path: str) -> tuple[EditSource, int]:
     )
     name = safe(os.path.basename(os.path.abspath(path)))
     try:
-        planned = _plan_tensors(sources, tensors, load(config).text.tree, files.reader)
+        planned = _plan_tensors(sources, tensors, load_family(config).text.tree, files.reader)
         return edited_source(files, name, planned, config, sources[0].recipes), len(sources)
     except BaseException:
         files.reader.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...checkpoint.formats.dtypes import GGML
 from ...checkpoint.formats.gguf import ARRAY, BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Kind
 from ...checkpoint.gguf_metadata import MetadataValue
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import ConvertError
 from ..gguf_model_keys import GGUFKeys
 from ..tensor_plan import OutputTensor
@@ -49,7 +49,7 @@ def gguf_file(
     return ConcatFile(name, parts)
 
 
-def model_metadata(model: Model, written: GGUFKeys, dtype: str) -> Iterator[MetadataValue]:
+def model_metadata(model: FamilyModel, written: GGUFKeys, dtype: str) -> Iterator[MetadataValue]:
     """Yield the metadata of a model in a file whose matrices have this type."""
     yield MetadataValue("general.architecture", STRING, written.arch)
     yield MetadataValue("general.type", STRING, "model")

@@ -13,7 +13,7 @@ from ...core.expr import Expr
 from ...families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
 from ...families.deepseek_shared import MTP_KEYS
 from ...families.wrappers import NAME_PREFIXES
-from ...loading import load
+from ...loading import load_family
 from ...utils.errors import Argument, ConvertError, safe
 from ..conversion_source import ConversionSource
 from ..tensor_plan import TensorPlan
@@ -107,7 +107,7 @@ def _standalone_config(source: ConversionSource) -> dict[str, Any]:
             }
             kept |= {key: "default" for key in ("type", "rope_type") if kept.get(key) == "mrope"}
             changed[name] = kept
-    return changed if load(changed).tree == source.model.tree else keys
+    return changed if load_family(changed).tree == source.model.tree else keys
 
 
 def _without_wrapper(section: Any, source: ConversionSource) -> Any:

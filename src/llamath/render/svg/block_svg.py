@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from ...analysis.graph.operations import HIDDEN_STATES, Operation
 from ...analysis.graph.step_table import format_shape, format_weights, list_letters
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.number_format import format_ranges, format_si, short_count
 from ..table import wrap
 from .block_layout import Edge, Layout, layout_block
@@ -84,7 +84,7 @@ class _BlockDiagram:
         return name not in self.steps or self.steps[name].kind == "add"
 
 
-def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
+def block_svg(model: FamilyModel, walk: Walkthrough, layer: int | None = None) -> str:
     """Return the diagram of the requested layer, or of the most frequent kind of layer."""
     stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(
         walk.layers, key=lambda x: x.times
@@ -280,7 +280,7 @@ def _heads(p: _BlockDiagram, scores: Operation) -> Iterator[str]:
     yield text((x, y + 22 * shown + 12), ("… " if shown < K else "") + label, "faint", size=12)
 
 
-def _legend(p: _BlockDiagram, walk: Walkthrough, model: Model) -> list[str]:
+def _legend(p: _BlockDiagram, walk: Walkthrough, model: FamilyModel) -> list[str]:
     """Return the legend of the letters, broken into lines."""
     entries = list_letters(model, walk.replace(stages=(p.stage,)))
     lines, line = [], ""

@@ -14,7 +14,7 @@ from ...analysis.fit.fit_words import format_sequences, split_text
 from ...analysis.inference.gpu_shards import ShardedModel
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_rate
 from .svg_shapes import CHAR_WIDTH, line, path, rect, svg_document, text, truncate_text
@@ -46,7 +46,7 @@ class Plane(NamedTuple):
         return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)
 
 
-def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> str:
+def roofline_svg(model: FamilyModel, sizes: MemoryCalculator, report: FitReport) -> str:
     """Return the roofline plot as SVG; the GPU needs a published bandwidth and peak FLOP/s."""
     if report.ceilings is None:
         raise LlamathError(
@@ -96,7 +96,9 @@ def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
         )
 
 
-def _shapes(model: Model, report: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
+def _shapes(
+    model: FamilyModel, report: FitReport, plane: Plane, points: list[Point]
+) -> Iterator[str]:
     count = f"{report.count:,} × " if report.count > 1 else ""
     yield text(
         (24, 38),

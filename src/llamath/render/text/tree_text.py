@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ...core.expr import Expr
 from ...core.parameter_count import num_parameters
 from ...core.tree import Block, Stack, Weight
-from ...model import Model
+from ...model import Model, TensorModel
 from ...utils.record_type import Record
 from ..table import bold, wrap, wrap_hanging
 
@@ -16,7 +16,7 @@ def tree_text(model: Model) -> str:
     """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with
     the parameters of each branch.
     """
-    claim = f", {model.claim}" if model.claim else ""
+    claim = f", {model.claim}" if isinstance(model, TensorModel) else ""
     head = wrap(f"{model.name}: {model.parameters.total:,} parameters{claim}", "")
     return "\n".join([*map(bold, head), *_block_lines("", model.tree, "")])
 
@@ -32,9 +32,7 @@ def _block_lines(name: str, block: Block, indent: str, times: str = "") -> Itera
     facts = [
         f"{x}={_format_setting(value)}"
         for x in block.fields
-        if _is_setting(value := getattr(block, x))
-        and value != getattr(type(block), x, None)
-        and x != "claim"
+        if _is_setting(value := getattr(block, x)) and value != getattr(type(block), x, None)
     ]
     inside = ", ".join([*weights, *facts])
     first = f"{label}{times}{kind}({inside}{')' if not children else ''}" + (

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...analysis.image_pass import Images, image_pass
 from ...checkpoint.open import local_copy, open_checkpoint
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...tokenizers import Tokenizer, load_tokenizer
 from ...utils.errors import FormatError, LlamathError, safe
 from ..module import Decoder
@@ -21,7 +21,9 @@ _TOP = 5
 """How many likely next tokens are shown."""
 
 
-def trace_tokens(model: Model, tokens: int, layer: int | None, images: Images | None) -> Trace:
+def trace_tokens(
+    model: FamilyModel, tokens: int, layer: int | None, images: Images | None
+) -> Trace:
     """Trace a prompt of some tokens and of images, by shapes alone."""
     if images is not None:
         tokens += image_pass(model.tree, images).tokens
@@ -49,7 +51,7 @@ def trace_prompt(
         return _trace_text(
             opened.model.replace(notes=opened.notes), opened.module, tokenizer, prompt, layer
         )
-    model = load(path, changes=changes)
+    model = load_family(path, changes=changes)
     if not os.path.isdir(path):
         raise LlamathError(
             f"{safe(path)} has no tokenizer for the prompt",
@@ -60,7 +62,7 @@ def trace_prompt(
 
 
 def _trace_text(
-    model: Model, module: Decoder | None, tokenizer: Tokenizer, prompt: str, layer: int | None
+    model: FamilyModel, module: Decoder | None, tokenizer: Tokenizer, prompt: str, layer: int | None
 ) -> Trace:
     ids = tokenizer.encode(prompt, parse_special_tokens=True)
     found = trace(model, ids, module, layer, _TOP)

@@ -31,7 +31,7 @@ from ...core.blocks import Decoder as Tree
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ...core.latent_attention import IndexedAttention
 from ...core.tree import Block, Stack, Weight, fold, sequence
-from ...model import Model
+from ...model import FamilyModel
 from ...render.report import Report
 from ...render.tables import Table
 from ...utils.errors import LlamathError
@@ -132,7 +132,7 @@ class Trace(Report):
         *("prompt=first", "next=following", "cached=cache", "likely", "images", "notes"),
     )
 
-    model: Model
+    model: FamilyModel
     ids: tuple[int, ...]
     has_values: bool  # False on the meta device, where tensors have shapes only
     dtype: str
@@ -210,7 +210,7 @@ def _int_shape(step: Operation) -> Shape:
 
 
 def trace(
-    model: Model,
+    model: FamilyModel,
     ids: Sequence[int],
     module: Decoder | None = None,
     layer: int | None = None,
@@ -269,7 +269,7 @@ def trace(
     )
 
 
-def _check_memory(model: Model, options: TensorOptions, tokens: int, context: int) -> None:
+def _check_memory(model: FamilyModel, options: TensorOptions, tokens: int, context: int) -> None:
     """Raise an error if memory does not suffice for the cache, the activations and the logits of
     every token.
     """

@@ -19,7 +19,7 @@ from ...core.tree import walk
 from ...generation.bus_error import watch_files
 from ...generation.mapped_files import MappedFiles
 from ...generation.stored_dtypes import FLOAT_DTYPES, check_readable, count_dtypes
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.record_type import Record
 from ..debug.nan_check import describe_nonfinite, has_nonfinite
@@ -42,7 +42,7 @@ def no_progress(_done: int, _total: int) -> None:
 class LoadedModel(Record):
     """A module with the weights of a checkpoint."""
 
-    model: Model
+    model: FamilyModel
     module: Decoder
     manifest: Manifest
     scheme: Scheme

@@ -11,7 +11,7 @@ from ...analysis.fact_sheet import FactSheet, fact_sheet
 from ...catalog import Preset
 from ...core.parameter_count import Section
 from ...core.tree import TOWER_GROUPS, fold
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import LlamathError, safe
 from ..page_data.facts_data import format_name, license_name, short_title
 
@@ -47,7 +47,7 @@ def catalog_entry(preset: Preset) -> dict[str, Any]:
     }
 
 
-def gallery_entry(model: Model, model_id: str) -> dict[str, Any]:
+def gallery_entry(model: FamilyModel, model_id: str) -> dict[str, Any]:
     """Return the entry of a model."""
     entry = {
         "id": model_id,
@@ -129,7 +129,7 @@ def _number(value: Any) -> Any:
     return int(value) if abs(value) < _MAX_EXACT else str(int(value))
 
 
-def _picture(model: Model) -> dict[str, Any]:
+def _picture(model: FamilyModel) -> dict[str, Any]:
     """Return bars to scale: towers, embedding, the layers in order as runs of one kind, norm and
     head; parts as [colour, all, active].
     """
@@ -185,7 +185,7 @@ def _bar(section: Section, shares: Mapping[str, tuple[int, int]]) -> list[list[A
     ]
 
 
-def _shapes(model: Model) -> Iterator[list[Any]]:
+def _shapes(model: FamilyModel) -> Iterator[list[Any]]:
     """Yield the weights: path, shape, copies, colour; a weight that has the same path in several
     kinds of layers is listed for each.
     """

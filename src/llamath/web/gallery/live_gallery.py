@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...catalog import presets, read_preset, slugs
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ..server.page_html import document
 from .gallery_entry import catalog_entry, gallery_entry
 from .gallery_page import gallery_data, plain_links
@@ -22,7 +22,7 @@ _LINK = "model/{id}"
 class LiveGallery:
     """The gallery of the models of this launch and the presets."""
 
-    def __init__(self, own: Mapping[str, Model], hub: bool) -> None:
+    def __init__(self, own: Mapping[str, FamilyModel], hub: bool) -> None:
         self.own, self.hub = own, hub
 
     @property
@@ -46,4 +46,4 @@ class LiveGallery:
     def chunk(self, i: int) -> dict[str, Any]:
         """Return the entries of the presets of one chunk."""
         some = slugs()[i * _CHUNK : (i + 1) * _CHUNK]
-        return {"models": [gallery_entry(load(read_preset(slug)), slug) for slug in some]}
+        return {"models": [gallery_entry(load_family(read_preset(slug)), slug) for slug in some]}

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from ...catalog import slugs
 from ...core.tree import CountedOnly
-from ...model import Model
+from ...model import FamilyModel
 from ...render.report import Report
 from ...render.tables import Column, Table
 from ...utils.errors import Argument, LlamathError, safe, writing
@@ -221,7 +221,7 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
     only, unless it was asked for.
     """
     new, model_id, source, is_wanted = task
-    model: Model = load_with_checkpoint(source) if source else load_preset(model_id)
+    model: FamilyModel = load_with_checkpoint(source) if source else load_preset(model_id)
     refuse_huge(model)
     links = {
         "all": "../index.html",

@@ -29,7 +29,7 @@ from ...core.positions import (
     YarnRope,
 )
 from ...generation.rope_frequencies import rope_frequencies
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.number_format import format_ranges
 from .sizing.inference_data import SIZES
 
@@ -72,7 +72,7 @@ class _Heads(NamedTuple):
         )
 
 
-def build_attention(model: Model) -> dict[str, Any]:
+def build_attention(model: FamilyModel) -> dict[str, Any]:
     """Return the kinds of attention in order of their first layer, the alternatives to the most
     frequent one, and the rotary positions.
     """

@@ -14,7 +14,7 @@ from ...analysis.graph.recorder import Graph, record
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
 from ...core.blocks import MoE
 from ...core.expr import Expr, Json, product
-from ...model import Model
+from ...model import FamilyModel
 from ...render.svg.block_svg import step_color
 from ...utils.errors import safe
 from ...utils.number_format import format_ranges
@@ -23,7 +23,7 @@ _TOKENS, _BATCH = 3, 2
 """The tokens of the passes that are recorded; their expressions hold for any others."""
 
 
-def build_block_diagrams(model: Model) -> dict[str, Any]:
+def build_block_diagrams(model: FamilyModel) -> dict[str, Any]:
     """Return the stages of the prefill, and of the decode pass if there is one; T is the number
     of tokens so far.
     """

@@ -17,8 +17,8 @@ from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_remote_name, names_checkpoint, packings_of
 from ...core.tree import Stack
 from ...embedded import resolve_name
-from ...loading import Source, load, with_stored_head
-from ...model import Model
+from ...loading import Source, load_family, with_stored_head
+from ...model import FamilyModel
 from ...utils.errors import FormatError, safe
 
 _NAME_CODES = frozenset(
@@ -31,7 +31,7 @@ _MAX_TENSORS, _MAX_FILES = 50, 200
 _SEVERITY_SIGNS = {"error": "✗", "warning": "!", "info": "·"}
 
 
-class CheckpointModel(Model):
+class CheckpointModel(FamilyModel):
     """A model and the checkpoint that it was loaded from."""
 
     report: VerifyReport
@@ -46,7 +46,7 @@ class StoredWeight(NamedTuple):
     bytes: int
 
 
-def load_with_checkpoint(source: Source) -> Model:
+def load_with_checkpoint(source: Source) -> FamilyModel:
     """Load a model, and verify the headers of a local checkpoint against it."""
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
@@ -55,11 +55,11 @@ def load_with_checkpoint(source: Source) -> Model:
         or is_remote_name(source)
         or not names_checkpoint(resolve_name(source))
     ):
-        return load(source)
+        return load_family(source)
     try:
         report = verify_checkpoint(source)
     except FormatError as error:
-        model = load(source)
+        model = load_family(source)
         if error.code == "no_checkpoint":
             return model
         note = f"its files were not verified: {error}" + (f"; {error.hint}" if error.hint else "")
@@ -72,7 +72,7 @@ def load_with_checkpoint(source: Source) -> Model:
     )
 
 
-def checkpoint_findings(model: Model) -> dict[str, Any] | None:
+def checkpoint_findings(model: FamilyModel) -> dict[str, Any] | None:
     """Return the checkpoint data of the page; None without a checkpoint."""
     if not isinstance(model, CheckpointModel):
         return None

@@ -11,7 +11,7 @@ from typing import Any
 from ...analysis.count.count_report import CountReport, weight_entry
 from ...analysis.diff.model_diff import DiffReport
 from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
-from ...model import Model
+from ...model import FamilyModel
 from ...render.csv_rows import markdown_rows
 from ...render.report_text import report_text
 from ...render.table import unstyled
@@ -20,7 +20,7 @@ MAX_LISTED_WEIGHTS = 200_000
 """Models with more weights have no JSON to copy."""
 
 
-def model_texts(model: Model) -> dict[str, Any]:
+def model_texts(model: FamilyModel) -> dict[str, Any]:
     """Return the texts of one model."""
     report = CountReport(model=model)
     with unstyled():
@@ -45,7 +45,7 @@ def diff_texts(report: DiffReport) -> dict[str, Any]:
     }
 
 
-def _parts(model: Model) -> dict[str, Any]:
+def _parts(model: FamilyModel) -> dict[str, Any]:
     """Return `count --json` before and after its list of weights, each distinct weight once, and
     their order.
 
@@ -91,7 +91,7 @@ def _json_parts(x: Any) -> Any:
     return x if is_same else {"": json.dumps(x)}
 
 
-def _leaves(model: Model) -> Iterator[Leaf]:
+def _leaves(model: FamilyModel) -> Iterator[Leaf]:
     return (Leaf(x.pattern, (), x.weight, x.group) for x in fold(model.tree))
 
 

@@ -14,7 +14,7 @@ from ...analysis.inference.inference_memory import MemoryCalculator
 from ...core.blocks import MoE
 from ...core.parameter_count import layer_ranges
 from ...core.tree import Block, fold
-from ...model import Model
+from ...model import FamilyModel
 from ...questions.layout import Layout
 from ...utils.number_format import format_ranges
 from .sizing.inference_data import variable
@@ -24,7 +24,7 @@ _HUNDREDTHS = 100
 
 
 def build_experts(
-    model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]
+    model: FamilyModel, memory_by_dtype: Mapping[str, MemoryCalculator]
 ) -> dict[str, Any] | None:
     """Return the layers with experts; None for a dense model."""
     graph = record(model.tree)

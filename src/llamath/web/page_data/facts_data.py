@@ -9,7 +9,7 @@ from typing import Any
 
 from ...analysis.fact_sheet import FactSheet, FFNFacts, MixerFacts, RunsOn, fact_sheet
 from ...core.expr import Expr
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_flops
 
@@ -19,7 +19,7 @@ _MAX_SHAPES = 3
 _MAX_FORMULA_CHARS = 20_000
 
 
-def facts_data(model: Model) -> dict[str, Any]:
+def facts_data(model: FamilyModel) -> dict[str, Any]:
     """Return the data of the fact sheet."""
     facts = fact_sheet(model)
     return {

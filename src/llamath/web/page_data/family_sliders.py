@@ -20,8 +20,8 @@ from ...config_keys import describe_key
 from ...core.expr import Expr, Json, floor_div, product, total
 from ...core.parameter_count import Count
 from ...core.tree import Stack, fold, iter_stacks
-from ...loading import load
-from ...model import Model
+from ...loading import load_family
+from ...model import FamilyModel
 from ...utils.errors import LlamathError, safe
 from ...utils.record_type import Record
 
@@ -110,7 +110,7 @@ class _CountForms(Record):
         return ["+", *(each if times == 1 else ["*", times, each] for times, each in parts)]
 
 
-def build_design(model: Model) -> dict[str, Any]:
+def build_design(model: FamilyModel) -> dict[str, Any]:
     """Return the sliders of a model's family, or the reason why there are none."""
     if model.tree.is_multimodal:
         return {"letters": [], "why": _MULTIMODAL}
@@ -154,7 +154,7 @@ def _try_build_design(text: str, expected_total: int) -> dict[str, Any] | None:
 
 def _design_data(
     space: _DesignSpace,
-    model: Model,
+    model: FamilyModel,
     forms_by_tying: Mapping[bool | None, _CountForms],
     rules: Sequence[_Rule],
 ) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _to_form(n: int, space: _DesignSpace) -> Expr:
     )
 
 
-def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
+def _count_forms(model: FamilyModel, space: _DesignSpace) -> _CountForms:
     """Return the counts of a model of the family as expressions."""
     report: Count = model.count
     groups: dict[str, list[int]] = {name: [] for name, n in report.groups.items() if n}
@@ -298,7 +298,7 @@ def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
     )
 
 
-def _active_parameters(model: Model) -> Expr:
+def _active_parameters(model: FamilyModel) -> Expr:
     """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
     leaves = [y for stack in stacks for x, _ in stack.distinct() for y in fold(x)]
@@ -334,7 +334,7 @@ def _count_at(
     return total_parameters, active
 
 
-def _find_design_space(data: Mapping[str, Any], model: Model) -> _DesignSpace:
+def _find_design_space(data: Mapping[str, Any], model: FamilyModel) -> _DesignSpace:
     """Return the free dimensions: those with a config key along which the expressions agree with
     the tree.
     """
@@ -387,7 +387,7 @@ def _fix_dimensions(space: _DesignSpace) -> Iterator[_DesignSpace]:
         yield space.replace(keys=dict(list(space.keys.items())[i:]))
 
 
-def _top_k(model: Model) -> dict[str, int]:
+def _top_k(model: FamilyModel) -> dict[str, int]:
     """Return the number of active experts, which is a dimension although the total does not
     depend on it.
     """
@@ -654,9 +654,9 @@ def _random_dimensions(space: _DesignSpace, rng: random.Random) -> dict[str, int
     return {x: dimensions[x] if x in space.keys else n for x, n in space.sizes.items()}
 
 
-def _try_load(data: Mapping[str, Any]) -> Model | None:
+def _try_load(data: Mapping[str, Any]) -> FamilyModel | None:
     """Return the model of a config; None if the library rejects it."""
     try:
-        return load(data)
+        return load_family(data)
     except LlamathError:
         return None

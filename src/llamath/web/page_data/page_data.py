@@ -14,7 +14,7 @@ from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from .attention_data import build_attention
@@ -130,7 +130,7 @@ _MAX_FORMULA_CHARS = 20_000
 """Longer formulas are truncated."""
 
 
-def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
+def build_page_data(models: Sequence[FamilyModel]) -> dict[str, Any]:
     """Return all data of the page."""
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
     return {
@@ -145,12 +145,12 @@ def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
     }
 
 
-def _comparison(a: Model, b: Model) -> dict[str, Any]:
+def _comparison(a: FamilyModel, b: FamilyModel) -> dict[str, Any]:
     report = diff(a, b)
     return _diff_data(report) | {"copy": diff_texts(report)}
 
 
-def _model(model: Model) -> dict[str, Any]:
+def _model(model: FamilyModel) -> dict[str, Any]:
     counts = model.count
     memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
@@ -185,7 +185,7 @@ def _model(model: Model) -> dict[str, Any]:
     }
 
 
-def _letters(model: Model) -> Iterator[dict[str, Any]]:
+def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
     """Yield the dimensions, each with its origin: a config key, other dimensions, or a default
     of the family.
     """
@@ -212,7 +212,7 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
         } | description
 
 
-def _counts(model: Model) -> Iterator[dict[str, str]]:
+def _counts(model: FamilyModel) -> Iterator[dict[str, str]]:
     p, formula, groups = model.parameters, model.count.formula, model.count.groups
     yield _count(
         "total",
@@ -286,7 +286,7 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
     }
 
 
-def _section(model: Model, section: Section) -> dict[str, Any]:
+def _section(model: FamilyModel, section: Section) -> dict[str, Any]:
     layers, num_layers = (
         bool(section.indices) or section.name == "layers",
         Expr.const(section.times),
@@ -330,7 +330,7 @@ def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[
     ]
 
 
-def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[str, Any]:
+def _row(model: FamilyModel, section: Section, row: WeightRow, layers: bool) -> dict[str, Any]:
     path = f"layers.{{l}}.{row.pattern}" if layers else row.pattern
     row_total = row.parameters * int(section.times)
     return {
@@ -351,7 +351,7 @@ def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[s
     }
 
 
-def _share(n: int, model: Model) -> str:
+def _share(n: int, model: FamilyModel) -> str:
     share = Fraction(n, model.parameters.total or 1)
     return "<0.01%" if 0 < share < Fraction(1, 20_000) else format_percent(share)
 

@@ -17,7 +17,7 @@ from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, product, total
 from ...core.tree import Block, Folded, Stack, Weight, fold, fold_field
-from ...model import Model
+from ...model import FamilyModel
 from .checkpoint_data import CheckpointModel, stored_weights
 from .sizing.inference_data import cache_expression
 
@@ -48,7 +48,7 @@ class _WeightBytes(NamedTuple):
 
 
 def build_parameters(
-    model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]
+    model: FamilyModel, memory_by_dtype: Mapping[str, MemoryCalculator]
 ) -> dict[str, Any]:
     """Return the weights by section, the FLOPs of attention products, the cache, and the layers
     one by one.
@@ -72,7 +72,7 @@ def build_parameters(
     }
 
 
-def _parts(model: Model) -> Iterator[_Part]:
+def _parts(model: FamilyModel) -> Iterator[_Part]:
     """Yield the parts in tree order, each with its section of `count`."""
     sections, tree = model.count.sections, model.tree
     rows = {

@@ -11,13 +11,13 @@ from ...analysis.fact_sheet import written_patterns
 from ...analysis.layer_pattern import describe_layer, ffn_pattern, mixer_pattern
 from ...core.blocks import Decoder
 from ...core.tree import Block, Folded, Stack, fold, fold_field, iter_stacks
-from ...model import Model
+from ...model import FamilyModel
 
 _AFTER_LAYERS = ("norm", "head")
 """The groups of weights behind the layers; other parts are towers, or in front of the layers."""
 
 
-def build_plate(model: Model, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def build_plate(model: FamilyModel, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the parts and layers with their parameters; `stages` are those of the block diagram
     of the prefill.
     """

@@ -14,7 +14,7 @@ from ...analysis.image_pass import ImagePass, Images, image_pass
 from ...analysis.layer_pattern import describe_layer
 from ...core.blocks import TOWER_FIELDS, Layer
 from ...core.tree import LETTERS, Block, fold
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import LlamathError, safe
 from .block_data import encode_stage
 from .plate_data import layer_sizes, layer_weights
@@ -23,7 +23,7 @@ _IMAGE = Images(count=1, width=1024, height=1024)
 _UNKNOWN_SOUND = "no command takes sound: the weights of this part are counted, not computed"
 
 
-def build_towers(model: Model) -> dict[str, Any]:
+def build_towers(model: FamilyModel) -> dict[str, Any]:
     """Return the parts of a model that read images or sound with their stages."""
     tree = model.tree
     images, unknown = None, ""

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...model import Model
+from ...model import FamilyModel, Model, with_family
 from ...utils.errors import LlamathError, worded
 from .error_page import PageError
 from .json_api import SENT
@@ -98,14 +98,18 @@ class Answers:
             headers["Content-Encoding"] = "gzip"
             data = gzip.compress(data, 5, mtime=0)
         sent = self.configs.get(SENT)
-        has_page = sent is not None and answer.error is None and sent.has_page
+        shown = None if sent is None or answer.error is not None else sent.shown_model
         entry = None
-        if sent is not None and has_page and lists:
+        if shown is not None and lists:
             from ..gallery.gallery_entry import gallery_entry
 
-            entry = gallery_entry(sent.model, lists)
+            entry = gallery_entry(shown, lists)
         return Answer(
-            status=answer.status, body=data, headers=headers, has_page=has_page, entry=entry
+            status=answer.status,
+            body=data,
+            headers=headers,
+            has_page=shown is not None,
+            entry=entry,
         )
 
     def _named_model(self, text: str) -> Model:
@@ -121,15 +125,13 @@ class Answers:
             else own
         )
 
-    def _shown_model(self, model_id: str) -> Model:
+    def _shown_model(self, model_id: str) -> FamilyModel:
         own = self._own_model(model_id)
         if own is not None:
-            return own
-        return (
-            load_hub_model(model_id, self.launch.hub_limits)
-            if is_hub_id(model_id)
-            else load_preset(model_id)
-        )
+            return with_family(own)
+        if is_hub_id(model_id):
+            return with_family(load_hub_model(model_id, self.launch.hub_limits))
+        return load_preset(model_id)
 
     def _own_model(self, text: str) -> Model | None:
         return self.configs[text].model if text in self.configs else self.models.get(text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.hub import Limits
-from ...model import Model
+from ...model import FamilyModel
 from ...utils.errors import Wording
 from ...utils.record_type import Record
 from .posted_configs import PostedConfig
@@ -25,14 +25,14 @@ class Launch(Record):
     function that returns its tools; its errors are in the words of whoever started it.
     """
 
-    models: tuple[Model, ...]
+    models: tuple[FamilyModel, ...]
     api: Callable[[], Api]
     hub: bool
     hub_limits: Limits
     words: Wording
 
     @property
-    def named_models(self) -> dict[str, Model]:
+    def named_models(self) -> dict[str, FamilyModel]:
         """The models by their ids."""
         return {f"~{i}": x for i, x in enumerate(self.models, 1)}
 

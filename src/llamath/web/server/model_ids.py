@@ -13,8 +13,8 @@ from ...analysis.count.count_report import listed_weights
 from ...catalog import find_preset, read_preset
 from ...checkpoint.hub import Limits, read_config
 from ...checkpoint.meta_args import parse_args_text
-from ...loading import load
-from ...model import Model
+from ...loading import load, load_family
+from ...model import FamilyModel, Model, TensorModel
 from ...utils.errors import ConfigError, LlamathError, RemoteError, UnknownModel, safe
 from .error_page import PageError
 
@@ -31,9 +31,9 @@ def is_hub_id(model_id: str) -> bool:
     return bool(_HUB_ID.fullmatch(model_id))
 
 
-def load_preset(slug: str) -> Model:
+def load_preset(slug: str) -> FamilyModel:
     """Load the preset of a slug, never a file of that name."""
-    return load(read_preset(slug))
+    return load_family(read_preset(slug))
 
 
 def find_named(text: str, hub: Limits | None) -> Model:
@@ -73,7 +73,7 @@ def load_hub_model(model_id: str, limits: Limits = HUB_LIMITS) -> Model:
 
 def refuse_huge(model: Model) -> None:
     """Refuse a model whose pages and answers would take too long."""
-    if model.claim:
+    if isinstance(model, TensorModel):
         return  # it has no page, and its tensors were limited when it was built
     layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)
     if layers > _MAX_LAYERS:

@@ -14,12 +14,12 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from ...model import Model
+from ...model import FamilyModel
 
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 
 
-def model_page(models: Sequence[Model]) -> str:
+def model_page(models: Sequence[FamilyModel]) -> str:
     """Return one self-contained file for one or two models."""
     # much is imported, which the server itself does not need
     from ..page_data.page_data import build_page_data

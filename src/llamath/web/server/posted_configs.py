@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from ...checkpoint.open import FoundConfig
 from ...loading import load
-from ...model import Model
+from ...model import FamilyModel, Model
 from ...utils.errors import UnknownModel, safe
 from ...utils.strict_json import CONFIG_FILES, parse_json
 from .error_page import PageError
@@ -68,14 +68,17 @@ class PostedConfig:
         refuse_huge(model)
         return (
             model.replace(name=f"{self.name} ({model.family.name})")
-            if self.name in CONFIG_FILES
+            if self.name in CONFIG_FILES and isinstance(model, FamilyModel)
             else model
         )
 
     @property
-    def has_page(self) -> bool:
-        """Whether the model was asked for and could be built, with a tree that a page can show."""
-        return "model" in vars(self) and not self.model.claim
+    def shown_model(self) -> FamilyModel | None:
+        """The model that a page can show; None if it was not asked for, could not be built, or has
+        no family.
+        """
+        model: Model | None = vars(self).get("model")
+        return model if isinstance(model, FamilyModel) else None
 
 
 class PostedConfigs:

@@ -12,16 +12,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ...checkpoint.hub import Limits
-from ...model import Model
-from ...utils.errors import (
-    Argument,
-    ArgumentError,
-    Call,
-    LlamathError,
-    MissingExtra,
-    Name,
-    wording,
-)
+from ...model import FamilyModel
+from ...utils.errors import Argument, ArgumentError, Call, LlamathError, MissingExtra, Name, wording
 from ...utils.record_type import Record
 from .application import AccessPolicy, create_application
 from .messages import Launch
@@ -45,7 +37,7 @@ class ServerAddress(Record):
 
 
 def serve(
-    models: Sequence[Model],
+    models: Sequence[FamilyModel],
     host: str,
     port: int,
     ready: Callable[[ServerAddress], None],

@@ -31,8 +31,8 @@ from ....checkpoint.open import (
     packings_of,
 )
 from ....families.classes import headless_scheme
-from ....loading import Source, load
-from ....model import Model
+from ....loading import Source, load_family
+from ....model import FamilyModel
 from ....utils.access import may_read
 from ....utils.dotted_names import DottedNames
 from ....utils.errors import Argument, ConfigError, FormatError, Name, UnknownModel, nearest, safe
@@ -75,7 +75,7 @@ class BaseModel(Record):
 
     name: str
     weights: Mapping[str, _BaseWeight]
-    model: Model | None = None  # None: of an unknown family, by its headers
+    model: FamilyModel | None = None  # None: of an unknown family, by its headers
     scheme: str = ""
     # of the names in layers, if only the text model of a multimodal model is known
     text_prefix: str = ""
@@ -199,7 +199,7 @@ def find_base(
             except UnknownModel:
                 return missing
     try:
-        model = load(source, changes=changes, check_tensors=False)
+        model = load_family(source, changes=changes, check_tensors=False)
     except UnknownModel:
         if not isinstance(source, (str, os.PathLike)) or not names_checkpoint(os.fspath(source)):
             raise
@@ -221,7 +221,7 @@ def _header_shapes(opened: OpenedCheckpoint) -> dict[str, Shape]:
     }
 
 
-def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
+def _base_of_model(adapter: Adapter, model: FamilyModel) -> BaseModel:
     opened = _local_checkpoint(model)
     if opened is not None:
         refuse_large_models(model, opened.manifest)
@@ -252,7 +252,7 @@ def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
     )
 
 
-def match_adapter_names(adapter: Adapter, model: Model) -> SchemeMatch:
+def match_adapter_names(adapter: Adapter, model: FamilyModel) -> SchemeMatch:
     """Return the naming scheme that the adapter's targets follow."""
     if adapter.format == "gguf" and model.family.gguf is None:
         raise UnknownModel(
@@ -270,7 +270,7 @@ def match_adapter_names(adapter: Adapter, model: Model) -> SchemeMatch:
 
 
 def _other_parts(
-    model: Model, opened: OpenedCheckpoint, targets: Container[str]
+    model: FamilyModel, opened: OpenedCheckpoint, targets: Container[str]
 ) -> dict[str, _BaseWeight]:
     """Return the weights of a checkpoint that are not of its text model, under the names that they
     have in memory.
@@ -288,7 +288,7 @@ def _other_parts(
     return {f"{added}{name}": _BaseWeight(shape) for name, shape in others.items()}
 
 
-def _local_checkpoint(model: Model) -> OpenedCheckpoint | None:
+def _local_checkpoint(model: FamilyModel) -> OpenedCheckpoint | None:
     if not model.location or not os.path.exists(model.location) or model.location.endswith(".json"):
         return None
     try:
@@ -298,7 +298,7 @@ def _local_checkpoint(model: Model) -> OpenedCheckpoint | None:
         return None
 
 
-def _module_schemes(model: Model, program: str) -> Iterator[Scheme]:
+def _module_schemes(model: FamilyModel, program: str) -> Iterator[Scheme]:
     """Yield naming schemes of modules in memory: as stored, with fused experts, headless, and of
     other versions of wrappers.
     """

@@ -33,7 +33,7 @@ from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
 from ....core.tree import fold
 from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import devices, find_device
-from ....model import Model
+from ....model import FamilyModel
 from ....questions.layout import Layout
 from ....utils.errors import LlamathError, UnknownQuantization
 from ..checkpoint_data import CheckpointModel
@@ -123,7 +123,7 @@ def gpu_data() -> list[dict[str, Any]]:
     ]
 
 
-def kept_as(model: Model) -> dict[str, MemoryCalculator]:
+def kept_as(model: FamilyModel) -> dict[str, MemoryCalculator]:
     """Return the model under each possible dtype, the config's first."""
     try:
         names = dict.fromkeys((declared := declared_dtype(model), *_WEIGHTS))
@@ -141,7 +141,7 @@ def kept_as(model: Model) -> dict[str, MemoryCalculator]:
     }
 
 
-def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+def sizes(model: FamilyModel, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     """Return the choices of the sliders, and the memory of each stage for each GPU count."""
     first, start = next(iter(made.items()))
     elements = ElementBytes()
@@ -165,7 +165,7 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     }
 
 
-def _sizes(model: Model, dtype: str) -> MemoryCalculator | None:
+def _sizes(model: FamilyModel, dtype: str) -> MemoryCalculator | None:
     """Return the model under a dtype; None if it cannot be stored that way."""
     try:
         found = MemoryCalculator(model, MemoryRequest(dtype=dtype))
@@ -237,7 +237,7 @@ def _gpu_counts(calculator: MemoryCalculator) -> tuple[int, ...]:
 
 
 def _layouts(
-    model: Model, made: Mapping[str, MemoryCalculator], elements: ElementBytes
+    model: FamilyModel, made: Mapping[str, MemoryCalculator], elements: ElementBytes
 ) -> dict[str, Any]:
     """Return the layouts, the splits (layout, replicas) of each number of GPUs in the order in
     which `fit` tries them, and their forms.

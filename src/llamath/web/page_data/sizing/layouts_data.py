@@ -19,7 +19,7 @@ from ....analysis.plan.training_run import TrainingPlan
 from ....analysis.training.training_memory import TrainingJob, TrainRequest
 from ....core.tree import fold
 from ....hardware import Device, find_device
-from ....model import Model
+from ....model import FamilyModel
 from ....questions.layout import Layout
 from ....utils.errors import LlamathError
 from .inference_data import DEFAULT_GPU
@@ -39,7 +39,7 @@ _TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "da
 
 
 def layouts(
-    model: Model, calculator: MemoryCalculator, serving_gpus: int, training_gpus: int
+    model: FamilyModel, calculator: MemoryCalculator, serving_gpus: int, training_gpus: int
 ) -> dict[str, Any]:
     """Return the best plans for training on a cluster and for serving; `training_gpus` is the
     smallest cluster on which a step fits.
@@ -56,7 +56,9 @@ def layouts(
     }
 
 
-def _long_training(model: Model, on: tuple[int, Device], context: int) -> dict[str, Any] | None:
+def _long_training(
+    model: FamilyModel, on: tuple[int, Device], context: int
+) -> dict[str, Any] | None:
     """Return the best plans for long sequences; None for models whose context is no longer than
     that of the other plans.
     """
@@ -66,7 +68,9 @@ def _long_training(model: Model, on: tuple[int, Device], context: int) -> dict[s
     return _training(model, on, PlanRequest(top=_TOP, fixed=_FIXED_LONG, context=longest))
 
 
-def _training(model: Model, on: tuple[int, Device], request: PlanRequest) -> dict[str, Any] | None:
+def _training(
+    model: FamilyModel, on: tuple[int, Device], request: PlanRequest
+) -> dict[str, Any] | None:
     try:
         report = plan(model, on, request)
     except LlamathError:  # such as an optimizer or a dtype that cannot train this model
@@ -90,7 +94,7 @@ def _training(model: Model, on: tuple[int, Device], request: PlanRequest) -> dic
     }
 
 
-def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[str, Any]:
+def _training_plan(model: FamilyModel, job: TrainingJob, found: TrainingPlan) -> dict[str, Any]:
     layout = found.layout
     report = job.with_layout(layout).report()
     fullest = report.largest_stage
@@ -116,7 +120,7 @@ def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[
     }
 
 
-def _experts_of_ranks(model: Model, layout: Layout) -> dict[str, Any]:
+def _experts_of_ranks(model: FamilyModel, layout: Layout) -> dict[str, Any]:
     """Return the experts of a layer, those on one GPU, and the expert-parallel rank of each GPU
     of a stage of the first replica.
     """
@@ -218,7 +222,9 @@ def _order(stage: int, stages: int, microbatches: int) -> list[tuple[int, bool]]
     return order + [(n, True) for n in range(microbatches - warmup, microbatches)]
 
 
-def _serving(model: Model, calculator: MemoryCalculator, gpu: Device, gpus: int) -> dict[str, Any]:
+def _serving(
+    model: FamilyModel, calculator: MemoryCalculator, gpu: Device, gpus: int
+) -> dict[str, Any]:
     report = plan_serving(model, calculator, (gpus, gpu))
     return {
         "gpus": str(gpus),

@@ -26,7 +26,7 @@ from ....analysis.training.zero_states import (
 )
 from ....core.expr import Expr, ceil_div, total
 from ....hardware import find_device
-from ....model import Model
+from ....model import FamilyModel
 from ....questions.layout import Layout, Recompute
 from .inference_data import DEFAULT_GPU, variable
 
@@ -83,7 +83,7 @@ _LOSS_NOTES = {False: "of loss and softmax, both in fp32", True: "of the loss, i
 _Line = dict[str, Any]
 
 
-def training(model: Model) -> dict[str, Any]:
+def training(model: FamilyModel) -> dict[str, Any]:
     """Return the choices, and the lines of each part for them."""
     ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
     jobs = {
@@ -125,7 +125,7 @@ def _pooled(x: Any, lines: list[_Line]) -> Any:
     return [lines.index(y) for y in x]
 
 
-def _start(model: Model, ranks: Sequence[int]) -> dict[str, str]:
+def _start(model: FamilyModel, ranks: Sequence[int]) -> dict[str, str]:
     """Return the smallest cluster of the default GPU on which a step fits: alone, else with
     ZeRO-3, else also recomputing every layer.
     """
@@ -205,7 +205,7 @@ def _line(x: MemoryLine) -> _Line:
 
 
 def _moving(
-    model: Model, precision: str, flash: bool, fused: bool
+    model: FamilyModel, precision: str, flash: bool, fused: bool
 ) -> Mapping[str, Sequence[_Line]]:
     """Return the logits, and the activations for each recomputation policy."""
     layout = Layout(tp=TP, microbatch=BATCH, flash=flash)
