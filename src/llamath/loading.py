@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
@@ -68,6 +68,7 @@ from .utils.strict_json import MAX_BYTES, parse_json
 if TYPE_CHECKING:
     from .checkpoint.formats.manifest import Manifest
     from .checkpoint.open import OpenedCheckpoint
+    from .generic.live_objects import LiveTensors
 
 Keys = Mapping[str, Any]
 
@@ -140,9 +141,10 @@ def load(
     not match its metadata, raises an error unless `check_tensors` is false.
 
     With `via="transformers"`, the class of the configuration is built by transformers, in a process
-    of its own and without weights: the model has a total, names and shapes, and neither formulas
-    nor a forward pass. Modules and transformers configurations without a family, and state dicts,
-    are such models, too.
+    of its own and without weights: it is a `TensorModel`, with a total, names and shapes, and
+    neither formulas nor a forward pass. State dicts and transformers configurations without a
+    family are such models, too, and modules unless their configuration is of a family and describes
+    as many parameters as they have.
 
     The head of a model next to local files is that of the files, as in transformers:
     `with_stored_head`. Neither `changes` of `tie_word_embeddings` nor `check_tensors=False` look at
@@ -416,46 +418,91 @@ def _load_config_object(config: FoundConfig, changes: Keys | None) -> Model:
 
 
 def _load_live(given: Any) -> Model:
-    """Load a module or a state dict: the tree of its family if its configuration has one, else
-    that of its state dict.
+    """Load a module or a state dict: the tree of its family if it has the parameters that its
+    configuration describes, else its own tensors.
     """
-    from .generic.live_objects import compare_with_tree, read_module, read_state_dict
+    from .generic.live_objects import differences, read_module, read_state_dict
 
     live = read_module(given) if isinstance(given, _Module) else read_state_dict(given)
-    if live.keys is not None:
+    source, notes, passes = f"the given {live.what}", [*live.notes], None
+    described: Model | None = None
+    if live.adapters and live.keys is not None:
+        notes.append("its config describes it without adapters: llamath.load(module.config)")
+    elif live.keys is not None:
         try:
-            model = load_family(live.keys)
+            described = load(live.keys)
         except (UnknownModel, ConfigError) as error:
-            reason = f"the tree of its state dict, because its config is refused: {error}"
-            live = live._replace(notes=(*live.notes, reason))
-        else:
-            notes = (
-                *model.notes,
-                *live.notes,
-                *compare_with_tree(live, model.family.hf, model.tree),
+            notes.append(f"the tree of its state dict, because its config is refused: {error}")
+    if isinstance(described, FamilyModel):
+        total, buffers = described.parameters.total, described.parameters.buffers
+        differing = (
+            []
+            if live.quantized or live.is_sharded
+            else differences(live, described.family, described.tree)
+        )
+        known = live.is_known and not live.is_sharded
+        if not known or live.parameters in (total - buffers, total):
+            notes += _notes_on_module(live, differing)
+            return described.replace(
+                name=live.name, source=source, notes=(*described.notes, *notes)
             )
-            return model.replace(name=live.name, source=f"the given {live.what}", notes=notes)
-    if live.quantized or live.is_sharded:
-        why = (
-            f"quantized ({safe(live.quantized, 100)})"
-            if live.quantized
-            else ("sharded by FullyShardedDataParallel")
+        notes += differing
+        notes.append(
+            f"its config describes another model, of {total:,} parameters: no formulas until the "
+            "config is that of the module"
         )
-        count = Call("ls", Name("path"))
-        hint = f"count its saved checkpoint, {count}, or the module as it was before"
-        raise LlamathError(
-            f"the given {live.what} is {why}, and without a family only plain tensors are counted",
-            hint=hint,
-        )
-    source = f"the given {live.what}"
+    elif described is not None and live.parameters == described.parameters.total:
+        passes = described.passes
+    if not live.is_known or live.is_sharded:
+        raise _unreadable_module(live)
+    if live.quantized:
+        notes.append(_note_on_packed(live))
     return TensorModel(
         name=live.name,
         tree=module_tree(live.tensors),
         config=Config({} if live.keys is None else live.keys, source),
         source=source,
-        notes=live.notes,
+        notes=tuple(notes),
         tensors=live.tensors,
         claim=live.claim,
+        passes=passes,
+    )
+
+
+def _notes_on_module(live: LiveTensors, differing: Sequence[str]) -> Iterator[str]:
+    """Yield notes on a module that has as many parameters as its config describes."""
+    if live.quantized:
+        yield _note_on_packed(live)
+    if live.is_sharded:
+        yield (
+            "FullyShardedDataParallel holds one rank's part of each tensor: shapes are not "
+            "compared with the config"
+        )
+    if differing:
+        yield (
+            "its tensors have other names or shapes than those of files, with as many parameters "
+            f"in all: {differing[0]}"
+        )
+
+
+def _note_on_packed(live: LiveTensors) -> str:
+    return (
+        f"the weights are quantized ({safe(live.quantized, 100)}): counted as the values that "
+        "they stand for"
+    )
+
+
+def _unreadable_module(live: LiveTensors) -> LlamathError:
+    """Return an error about a module whose tensors do not tell its parameters."""
+    why = (
+        "sharded by FullyShardedDataParallel"
+        if live.is_sharded
+        else f"quantized ({safe(live.quantized, 100)}), with a number of values that is not known"
+    )
+    return LlamathError(
+        f"the given {live.what} is {why}, and no family tells its parameters",
+        hint=f"count its saved checkpoint, {Call('ls', Name('path'))}, or the module as it was "
+        "before",
     )
 
 

@@ -83,6 +83,9 @@ def test_names_shapes_ties_and_total_equal_transformers(label: str) -> None:
     assert tensors(model) == {name: tuple(x.shape) for name, x in state.items()}
     assert all(state[x.name] is state[x.tied] for x in model.tensors if x.tied)
     assert model.parameters.total == sum(x.numel() for x in reference.parameters())
+    given = llamath.load(reference)
+    assert isinstance(given, llamath.TensorModel) and given.computed is not None
+    assert given.parameters == model.parameters
 
 
 @pytest.mark.transformers

@@ -82,14 +82,91 @@ def test_tied_module_and_meta_module_count_once() -> None:
         assert model.claim == "as the given BertForMaskedLM has them"
 
 
-def test_differences_from_the_config_are_reported() -> None:
+def parameters_of(module: nn.Module) -> int:
+    return sum(x.numel() for x in module.parameters())
+
+
+def without_a_layer() -> Any:
     module = llama()
     del module.model.layers[1]
+    return module
+
+
+def with_changed_vocabulary() -> Any:
+    module = llama()
+    module.model.embed_tokens = nn.Embedding(131, 48)
+    return module
+
+
+def with_untied_head() -> Any:
+    module = llama(tie_word_embeddings=True)
+    module.lm_head.weight = nn.Parameter(torch.zeros(97, 48))
+    return module
+
+
+def with_tied_head() -> Any:
+    module = llama()
+    module.lm_head.weight = module.model.embed_tokens.weight
+    return module
+
+
+def with_a_head_more() -> Any:
+    module = llama()
+    module.score = nn.Linear(48, 3)
+    return module
+
+
+def with_parameters_outside_of_its_state_dict() -> Any:
+    module = llama()
+    module.hidden = nn.Linear(5, 7)
+    module.hidden.state_dict = dict  # type: ignore[method-assign,assignment]
+    return module
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        without_a_layer,
+        with_changed_vocabulary,
+        with_untied_head,
+        with_tied_head,
+        with_a_head_more,
+        with_parameters_outside_of_its_state_dict,
+        lambda: llama().model.layers[0],
+        lambda: llama().model.layers[0].self_attn,
+    ],
+)
+def test_changed_module_is_counted_and_not_its_config(make: Any) -> None:
+    module = make()
+    report = llamath.count(module)
+    assert report.total == parameters_of(module) == sum(report.groups.values())
+    assert isinstance(report.model, TensorModel)
+    assert llamath.memory(module).weights == 4 * report.total
+    with pytest.raises(
+        llamath.LlamathError, match=f"as the given {type(module).__name__} has them"
+    ):
+        llamath.flops(module)
+
+
+def test_module_whose_config_follows_its_changes_has_formulas() -> None:
+    module = without_a_layer()
+    module.config.num_hidden_layers = 1
+    module.resize_token_embeddings(131)
+    report = llamath.count(module)
+    assert isinstance(report, llamath.CountReport) and report.formula.value == report.total
+    assert report.total == parameters_of(module)
+
+
+def test_differences_from_the_config_are_reported() -> None:
+    module = without_a_layer()
     module.lm_head = nn.Linear(48, 100, bias=True)
-    notes = " | ".join(added(llamath.load(module), module))
+    model = llamath.load(module)
+    notes = " | ".join(model.notes)
     assert "model.layers.1.input_layernorm.weight (and 8 more) is not in the module" in notes
     assert "lm_head.bias is not in the config's model" in notes
     assert "lm_head.weight has another shape: [100, 48], expected [97, 48]" in notes
+    described = llama().num_parameters()
+    assert f"its config describes another model, of {described:,} parameters" in notes
 
 
 class DistributedDataParallel(nn.Module):
@@ -116,10 +193,10 @@ def test_wrappers_are_looked_through() -> None:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
 @pytest.mark.parametrize("kind", ["lora", "dora", "modules_to_save", "prompt", "ia3", "tokens"])
-def test_adapters_of_peft_are_named_apart(kind: str) -> None:
+def test_adapters_of_peft_are_counted_and_named(kind: str) -> None:
     peft = pytest.importorskip("peft")
     base = llama()
-    expected = base.num_parameters()
+    alone = base.num_parameters()
     config = {
         "lora": lambda: peft.LoraConfig(r=3, target_modules=["q_proj", "embed_tokens"]),
         "dora": lambda: peft.LoraConfig(r=3, target_modules=["down_proj"], use_dora=True),
@@ -135,14 +212,21 @@ def test_adapters_of_peft_are_named_apart(kind: str) -> None:
         ),
     }[kind]()
     module = peft.get_peft_model(base, config)
-    model = llamath.load(module)
-    extra = sum(x.numel() for x in module.parameters()) - expected
-    assert model.family.name == "llama" and model.parameters.total == expected and extra > 0
-    notes = added(model, base)
-    assert notes == [
-        "the module inside of peft",
-        f"not counted: adapters with {extra:,} parameters",
-    ]
+    report = llamath.count(module)
+    assert report.total == parameters_of(module) and type(module).__name__ in report.summary
+    assert report.model.notes == (
+        f"{parameters_of(module) - alone:,} parameters of adapters are counted",
+        "its config describes it without adapters: llamath.load(module.config)",
+    )
+    assert llamath.load(module.config).parameters.total == alone
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")
+def test_merged_adapter_has_the_tree_of_its_family() -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=3, target_modules=["q_proj"])
+    merged = peft.get_peft_model(llama(), config).merge_and_unload()
+    assert llamath.load(merged).tree == llamath.load(llama()).tree
 
 
 def test_state_dict_is_counted_by_storage() -> None:
@@ -203,16 +287,47 @@ def packed(module: Any, name: str) -> Any:
     return module
 
 
-def test_quantized_modules_are_named_or_refused() -> None:
+def test_quantized_modules_count_the_values() -> None:
     module = llama()
     expected = module.num_parameters()
-    model = llamath.load(packed(module, "model.layers.0.mlp.up_proj"))
-    assert model.parameters.total == expected and "bitsandbytes' 4-bit" in added(model, module)[-1]
+    packed(module, "model.layers.0.mlp.up_proj")
+    model = llamath.load(module)
+    assert isinstance(model, llamath.FamilyModel) and model.parameters.total == expected
+    assert "bitsandbytes' 4-bit" in added(model, module)[-1]
+    layer = sum(x.numel() for x in llama().model.layers[1].parameters())
+    del module.model.layers[1]
+    pruned = llamath.load(module)
+    assert isinstance(pruned, TensorModel) and pruned.parameters.total == expected - layer
     bert = transformers.BertModel(transformers.BertConfig(**BERT))
-    with pytest.raises(
-        llamath.LlamathError, match=r"BertModel is quantized \(bitsandbytes' 4-bit\)"
-    ):
-        llamath.load(packed(bert, "encoder.layer.0.output.dense"))
+    expected = bert.num_parameters()
+    size = packed(bert, "encoder.layer.0.output.dense").encoder.layer[0].output.dense.weight.numel()
+    report = llamath.count(bert)
+    assert report.total == expected and "bitsandbytes' 4-bit" in report.model.notes[-1]
+    assert llamath.memory(bert).weights == 4 * (expected - 2 * size) + size
+    assert llamath.memory(bert, dtype="bf16").weights == 2 * expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_module_with_an_adapter_is_counted_whole() -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    peft = pytest.importorskip("peft")
+    module = llama()
+    for name in ("q_proj", "o_proj"):
+        old = getattr(module.model.layers[0].self_attn, name)
+        new = bitsandbytes.nn.Linear4bit(old.in_features, old.out_features, bias=False)
+        new.weight = bitsandbytes.nn.Params4bit(old.weight.data, requires_grad=False)
+        setattr(module.model.layers[0].self_attn, name, new.to("cpu"))
+    values = 2 * 48 * 48
+    plain = parameters_of(module) - sum(
+        x.numel() for x in module.parameters() if type(x).__name__ == "Params4bit"
+    )
+    assert llamath.count(module).total == plain + values
+    adapted = peft.get_peft_model(module, peft.LoraConfig(r=3, target_modules=["q_proj"]))
+    adapters = sum(x.numel() for name, x in adapted.named_parameters() if "lora_" in name)
+    assert llamath.count(adapted).total == plain + values + adapters
+
+
+def test_packed_parameters_of_torch_are_refused() -> None:
     dynamic = nn.Sequential(nn.Linear(4, 4))
     state = {**dynamic.state_dict(), "0._packed_params": (torch.ones(2), None)}
     with pytest.raises(
@@ -231,7 +346,6 @@ def test_flattened_parameters_are_refused() -> None:
     [
         ({"a.b": 0, "a": 0}, "both a tensor and a module"),
         ({"module.a": 0, "a": 0}, "one name"),
-        ({"base_model.model.q.lora_A.weight": 0}, "adapter only"),
     ],
 )
 def test_contradictory_state_dicts_are_refused(state: dict[str, int], message: str) -> None:

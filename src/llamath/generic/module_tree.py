@@ -25,6 +25,7 @@ class StateTensor(NamedTuple):
     shape: tuple[int, ...]
     is_buffer: bool = False
     tied: str = ""  # name of the tensor whose values it shares
+    packed_bytes: int = 0  # of packed values, which dtype and shape do not tell; 0: not packed
 
 
 def module_tree(tensors: Iterable[StateTensor]) -> CountedBlock:

@@ -127,6 +127,9 @@ def names_totals_and_logits_of_text_equal_transformers(case: Contract) -> None:
     assert model.parameters.total - model.parameters.buffers == sum(
         x.numel() for x in reference.parameters()
     )
+    given = llamath.load(reference)
+    assert isinstance(given, llamath.FamilyModel)
+    assert given.parameters.total == model.parameters.total
     perturb_weights(reference)
     with case.folder() as folder:
         reference.eval().save_pretrained(folder)

@@ -42,6 +42,15 @@ def names_shapes_and_total_equal_transformers(case: Contract) -> None:
 
 
 @check("text")
+def module_in_memory_has_the_tree_of_its_family(case: Contract) -> None:
+    theirs = case.pair.theirs
+    model = llamath.load(theirs)
+    parameters, trained = model.parameters, sum(x.numel() for x in theirs.parameters())
+    assert isinstance(model, llamath.FamilyModel)
+    assert trained in (parameters.total, parameters.total - parameters.buffers)
+
+
+@check("text")
 def gguf_names_equal_llama_cpp(case: Contract) -> None:
     family = case.model.family
     if not family.gguf:

@@ -180,7 +180,7 @@ def _manifest(model: TensorModel) -> Manifest:
     for x in model.tensors:
         if x.is_buffer:
             continue
-        size = DTYPES[x.dtype].size(prod(x.shape))
+        size = x.packed_bytes or DTYPES[x.dtype].size(prod(x.shape))
         start = starts.get(x.tied, at)
         starts[x.name] = start
         tensors.append(
@@ -206,7 +206,7 @@ def weights_memory(model: TensorModel, dtype: str = "") -> WeightsReport:
                 f"model is counted {model.claim}",
                 hint="a plain dtype: bf16, fp16, fp32",
             )
-        tensors = tuple(x._replace(dtype=packer.unpacked_dtype) for x in tensors)
+        tensors = tuple(x._replace(dtype=packer.unpacked_dtype, packed_bytes=0) for x in tensors)
     lines = stored_weights(
         list_tensors(_manifest(model.replace(tensors=tensors)), packings={})
     ).lines
