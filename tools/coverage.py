@@ -369,7 +369,7 @@ def family_state(model_type: str) -> str:
     total of a preset or by a test."""
     from llamath import LlamathError, load
     from llamath.catalog import presets
-    from llamath.families.counted_models import COUNTED_MODELS
+    from llamath.families.counted_models import find_counted
 
     for preset in presets():
         if preset.config.get("model_type") == model_type:
@@ -378,7 +378,8 @@ def family_state(model_type: str) -> str:
             except LlamathError:
                 return "refused"
             return "text only" if any("text model only" in x for x in model.notes) else "exact"
-    return "exact" if model_type in COUNTED_MODELS or model_type in PROVEN_BY_TESTS else "refused"
+    counted = find_counted(model_type) is not None
+    return "exact" if counted or model_type in PROVEN_BY_TESTS else "refused"
 
 
 def shares(rows: list[Row]) -> tuple[dict[str, float], dict[str, str]]:
@@ -436,10 +437,9 @@ _COMPLETED_NOTE = (
 def counted_only_parts() -> list[str]:
     """Return what the text models that are counted only would compute, by family and part."""
     from llamath.core.tree import Block
-    from llamath.families.registry import MODEL_TYPES, find_family
+    from llamath.families.registry import FAMILIES
 
-    for model_type in MODEL_TYPES:
-        find_family(model_type)
+    FAMILIES.import_all()
 
     def kinds(one: type[Block]) -> Iterator[type[Block]]:
         yield one

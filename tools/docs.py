@@ -406,11 +406,10 @@ _MAX_PARTS = 6
 
 def multimodal(match: re.Match[str]) -> str:  # noqa: ARG001
     """Return the types of multimodal models whose towers are known."""
-    from llamath.families.wrappers import COMPLETE_TYPES
+    from llamath.families.multimodal_registry import WRAPPERS
 
-    return (
-        f"<!-- multimodal -->\n\n{fill(', '.join(sorted(COMPLETE_TYPES)), WIDTH)}\n\n<!-- end -->"
-    )
+    complete = (x for x, wrapper in WRAPPERS.import_all().items() if wrapper.family is not None)
+    return f"<!-- multimodal -->\n\n{fill(', '.join(sorted(complete)), WIDTH)}\n\n<!-- end -->"
 
 
 def recipes(_: re.Match[str]) -> str:

@@ -27,25 +27,8 @@ from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
 from .families.counted_models import CountedModel, find_counted
-from .families.registry import MODEL_TYPES, Family, find_family, other_ways
-from .families.wrappers import (
-    COMPLETE_TYPES,
-    FLAT_WRAPPERS,
-    INNER_SECTIONS,
-    KEYS_OF_IMAGES,
-    NOTES,
-    TEXT_CONFIG_DEFAULTS,
-    TEXT_KEYS,
-    TEXT_MODEL_TYPES,
-    TEXT_TYPE_OF_WRAPPER,
-    TIED_BY_DEFAULT,
-    TIED_BY_EITHER,
-    TIED_BY_TEXT,
-    TOWER_KEYS,
-    UNTIED_BY_DEFAULT,
-    WRAPPER_VARIANTS,
-    with_wrapper_prefix,
-)
+from .families.multimodal_registry import INNER_KEY, TEXT_KEYS, Wrapper, find_wrapper
+from .families.registry import FAMILIES, Family, find_family, other_ways
 from .generic.module_tree import module_tree
 from .model import FamilyModel, Model, TensorModel, with_family
 from .utils.access import is_restricted, may_read
@@ -86,6 +69,8 @@ _MAX_NAMED = 40
 """The most unknown keys that a note names."""
 STORED_INSTEAD = "the stored weight is used, as in transformers: "
 """How the note on a head begins that differs from the embedding to which the config ties it."""
+_TOWER_KEYS = ("vision_config", "audio_config")
+"""Keys of the configurations of towers."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -633,8 +618,8 @@ _STORAGE_KEYS = (
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
-_OUTER_KEYS = ("model_type", "architectures", *KEYS_OF_IMAGES, *_STORAGE_KEYS)
-"""Keys at the outer level of a flat configuration that are not of the text model."""
+_OUTER_KEYS = ("model_type", "architectures", *_STORAGE_KEYS)
+"""Keys at the outer level of any configuration that are not of the text model."""
 
 
 class _Sections(NamedTuple):
@@ -648,36 +633,41 @@ class _Sections(NamedTuple):
 def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     """Divide the configuration of a multimodal model; that of a text model has one section."""
     model_type = Config(data, source).get("model_type", "")
-    if model_type in WRAPPER_VARIANTS:
-        decisive, value, variant = WRAPPER_VARIANTS[model_type]
-        model_type = variant if data.get(decisive) == value else model_type
-    data = _nested(data, model_type)
-    key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
+    wrapper = find_wrapper(model_type, has_sections=_text_key(data) is not None)
+    for variant in wrapper.variants:
+        if data.get(variant.key) == variant.value:
+            model_type = variant.model_type
+            wrapper = find_wrapper(model_type)
+    data = _nested(data, wrapper)
+    key = _text_key(data)
     if key is None:
         return _Sections("", data)
     text: dict[str, Any] = dict(data[key])
-    if text.get("model_type") in (None, "") and (text_type := TEXT_MODEL_TYPES.get(model_type)):
-        notes.append(f"{safe(key)} has no model_type; in {safe(model_type, 60)} it is {text_type}")
-        text["model_type"] = text_type
-    if model_type in TEXT_TYPE_OF_WRAPPER:
-        text["model_type"] = TEXT_TYPE_OF_WRAPPER[model_type]
-    defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
+    if wrapper.overrides_type:
+        text["model_type"] = wrapper.text_type
+    elif text.get("model_type") in (None, "") and wrapper.text_type:
+        notes.append(
+            f"{safe(key)} has no model_type; in {safe(model_type, 60)} it is {wrapper.text_type}"
+        )
+        text["model_type"] = wrapper.text_type
+    family = FAMILIES.find(str(text.get("model_type")))
+    defaults = {} if family is None else family.class_defaults
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(
             f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}"
         )
         text |= missing
-    if (tied := _is_tied(data, text)) is not None:
+    if (tied := _is_tied(wrapper, data, text)) is not None:
         text["tie_word_embeddings"] = tied
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]
     without_towers = "quantization" in data and not any(
-        isinstance(data.get(x), Mapping) for x in TOWER_KEYS
+        isinstance(data.get(x), Mapping) for x in _TOWER_KEYS
     )
     if without_towers:
         notes.append("text model only: mlx-lm leaves out the towers and their configuration")
-    elif model_type in COMPLETE_TYPES:
+    elif wrapper.family is not None:
         return _Sections(model_type, text, data)
     else:
         parts = [
@@ -694,36 +684,38 @@ def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     return _Sections(model_type, text)
 
 
-def _is_tied(data: Keys, text: Keys) -> Any:
+def _text_key(data: Keys) -> str | None:
+    """Return the key of the text model's configuration; None if there is none."""
+    return next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
+
+
+def _is_tied(wrapper: Wrapper, data: Keys, text: Keys) -> Any:
     """Return whether a multimodal model ties embedding and head; None if its text model's
     configuration decides.
 
     transformers 5 leaves out what is its class's default, whatever the text model's configuration
     says.
     """
-    model_type = str(data.get("model_type"))
-    if model_type in TIED_BY_TEXT:
+    if wrapper.tied_by == "text":
         return None
-    if model_type in TIED_BY_EITHER:
-        default = TIED_BY_EITHER[model_type]
+    if wrapper.tied_by == "either":
+        default = bool(wrapper.tied)
         return data.get("tie_word_embeddings", default) or text.get("tie_word_embeddings", default)
-    if model_type == "lfm2_vl" and data.get("tie_embedding") is not None:
-        return data["tie_embedding"]
-    if data.get("tie_word_embeddings") is not None:
-        return data["tie_word_embeddings"]
+    for key in wrapper.tied_keys:
+        if data.get(key) is not None:
+            return data[key]
     saved_by_5 = str(data.get("transformers_version", "")).startswith("5.")
-    if model_type in TIED_BY_DEFAULT:
+    if wrapper.tied:
         return True if saved_by_5 else text.get("tie_word_embeddings", True)
-    return False if saved_by_5 and model_type in UNTIED_BY_DEFAULT else None
+    return wrapper.tied if saved_by_5 else None
 
 
-def _nested(data: Keys, model_type: str) -> Keys:
+def _nested(data: Keys, wrapper: Wrapper) -> Keys:
     """Return a multimodal configuration with the text model's keys at the outer level in the
     form with a section for them.
     """
-    if model_type in INNER_SECTIONS:
-        key, text_type = INNER_SECTIONS[model_type]
-        inner = data.get(key)
+    if wrapper.inner:
+        inner = data.get(INNER_KEY)
         sections = (
             {f"{name}_config": x for name, x in inner.items() if isinstance(x, Mapping)}
             if isinstance(inner, Mapping)
@@ -732,23 +724,23 @@ def _nested(data: Keys, model_type: str) -> Keys:
         text = {
             "architectures": data.get("architectures", []),
             **sections.get("text_config", {}),
-            "model_type": text_type,
+            "model_type": wrapper.text_type,
         }
         return {
-            **{name: x for name, x in data.items() if name != key},
+            **{name: x for name, x in data.items() if name != INNER_KEY},
             **sections,
             "text_config": text,
         }
-    if model_type not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
+    if not wrapper.flat or _text_key(data) is not None:
         return data
-    outer = {key: x for key, x in data.items() if key.endswith("_config") or key in _OUTER_KEYS}
-    if (
-        not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items())
-        and model_type in MODEL_TYPES
+    outer_keys = {*_OUTER_KEYS, *wrapper.outer_keys.split()}
+    outer = {key: x for key, x in data.items() if key.endswith("_config") or key in outer_keys}
+    if wrapper.text_type == data["model_type"] and not any(
+        isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items()
     ):
         return data
     text = {key: x for key, x in data.items() if key not in outer}
-    return {**outer, "text_config": {**text, "model_type": FLAT_WRAPPERS[model_type]}}
+    return {**outer, "text_config": {**text, "model_type": wrapper.text_type}}
 
 
 def _build(
@@ -785,9 +777,9 @@ def _build(
         outer = Config(_with_changes(whole, changes), source.source, preferred=frozenset(changes))
         family, tree, outer = _add_towers(family, tree, outer, wrapper, notes)
     elif wrapper:
-        family = family.replace(hf=with_wrapper_prefix(family.hf, wrapper))
+        family = family.replace(hf=find_wrapper(wrapper).rename_text(family.hf))
     if not wrapper:
-        from .families.classes import apply_class
+        from .families.model_class import apply_class
 
         family, tree, note = apply_class(family, tree, config)
         notes += [safe(note)] if note else []
@@ -823,25 +815,23 @@ def _build(
 
 
 def _add_towers(
-    family: Family, text: Decoder, outer: Config, wrapper: str, notes: list[str]
+    family: Family, text: Decoder, outer: Config, model_type: str, notes: list[str]
 ) -> tuple[Family, Decoder, Config | None]:
     """Add the towers and projectors of a multimodal model to its text model, and their names to its
     family.
 
     With a tower of an unknown type, the text model alone is known.
     """
-    if wrapper in NOTES:
-        notes.append(NOTES[wrapper])
-    from .families.multimodal_registry import find_multimodal
-
-    complete = find_multimodal(wrapper)
-    assert complete is not None
+    wrapper = find_wrapper(model_type)
+    if wrapper.note:
+        notes.append(wrapper.note)
+    assert wrapper.family is not None
     try:
-        with _fault_of(outer, wrapper):
-            family_of_all, tree = complete.complete(outer, text, family, wrapper)
+        with _fault_of(outer, model_type):
+            family_of_all, tree = wrapper.family.complete(outer, text, family, wrapper)
     except UnknownModel as error:
         notes.append(f"text model only; not counted: its towers, for {error}")
-        return family.replace(hf=with_wrapper_prefix(family.hf, wrapper)), text, None
+        return family.replace(hf=wrapper.rename_text(family.hf)), text, None
     return family_of_all, tree, outer
 
 

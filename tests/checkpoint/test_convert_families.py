@@ -16,8 +16,7 @@ from llamath.conversion.convert_checkpoint import (
     ConvertOptions,
     convert_checkpoint,
 )
-from llamath.families.classes import CAUSAL_CLASSES
-from llamath.families.registry import MODEL_TYPES
+from llamath.families.registry import FAMILIES
 from llamath.utils.errors import LlamathError
 from support.gguf_files import load_tiny_configs
 from support.reference_data import multimodal_configs
@@ -48,15 +47,15 @@ def convert(source: Path, target: Path, kind: str, **options: Any) -> Conversion
 
 
 def test_class_in_config_is_that_of_transformers(tmp_path: Path) -> None:
-    """A new family needs a row in `families.classes.CAUSAL_CLASSES`."""
+    """A new family says in its decorator which class it has in transformers."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 
     wrappers = {"gemma3"}  # of a text model that has a type of its own
     listed_elsewhere = {"mistral4": "Mistral4ForCausalLM", "mllama_text_model": "MllamaForCausalLM"}
     expected = {
-        x: CLASSES[x] for x in MODEL_TYPES if x in CLASSES and x not in wrappers
+        x: CLASSES[x] for x in FAMILIES.import_all() if x in CLASSES and x not in wrappers
     } | listed_elsewhere
-    assert expected == CAUSAL_CLASSES
+    assert expected == {x.types[0]: x.causal_class for x in FAMILIES.values() if x.causal_class}
     write_checkpoint(tmp_path / "a", CONFIGS["qwen3-plain"])
     convert(tmp_path / "a", tmp_path / "b", "hf")
     assert json.loads((tmp_path / "b" / "config.json").read_text())["architectures"] == [
@@ -65,7 +64,8 @@ def test_class_in_config_is_that_of_transformers(tmp_path: Path) -> None:
 
 
 def test_every_model_type_belongs_to_a_family_that_was_tested() -> None:
-    tested = {MODEL_TYPES[config["model_type"]] for config in CONFIGS.values()}
+    families = FAMILIES.import_all()
+    tested = {families[config["model_type"]].module for config in CONFIGS.values()}
     tested |= {llamath.load(config.values[0]).text.family.name for config in multimodal_configs()}
     elsewhere = {"glm4v", "mistral", "qwen2_vl", "qwen3_vl", "phi_msft"}
     elsewhere |= {
@@ -73,7 +73,7 @@ def test_every_model_type_belongs_to_a_family_that_was_tested() -> None:
         "kimi_k3",
         "moondream",
     }  # tests/oracle/test_deepseek_v41.py, test_kimi_k3.py, tests/run/test_tiles.py
-    assert set(MODEL_TYPES.values()) - tested <= elsewhere
+    assert {x.module for x in families.values()} - tested <= elsewhere
 
 
 def test_experts_cannot_be_fused_where_there_are_none(tmp_path: Path) -> None:

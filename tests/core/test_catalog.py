@@ -19,8 +19,8 @@ from llamath.analysis.inference.inference_memory import MemoryCalculator, Memory
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
-from llamath.families.registry import MODEL_TYPES
-from llamath.families.wrappers import COMPLETE_TYPES
+from llamath.families.multimodal_registry import find_wrapper
+from llamath.families.registry import FAMILIES
 from llamath.utils.units import parse_tokens
 from support.reference_data import published, truth
 
@@ -34,7 +34,8 @@ TEXT = ("language_model", "lm_head")
 
 def is_multimodal(preset: Preset) -> bool:
     """Whether a preset has a vision tower beside its text model."""
-    return "vision_config" in preset.config or preset.config["model_type"] in COMPLETE_TYPES
+    wrapper = find_wrapper(preset.config["model_type"])
+    return "vision_config" in preset.config or wrapper.family is not None
 
 
 DOT_DECIDES = {"opt13b", "facebookopt13b", "cerebrasgpt13b", "cerebrascerebrasgpt13b"}
@@ -98,7 +99,7 @@ def check_file(slug: str) -> None:
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
     assert all(re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", x) for x in data.get("aliases", []))
     assert type(data["parameters"]) is int
-    assert data["config"]["model_type"] in MODEL_TYPES or is_multimodal(PRESETS[slug])
+    assert FAMILIES.find(data["config"]["model_type"]) is not None or is_multimodal(PRESETS[slug])
     assert next(iter(data["config"])) == "model_type"
     assert text.endswith("}\n") and max(map(len, text.splitlines())) <= 200
 

@@ -251,16 +251,14 @@ def test_invalid_window_or_context_is_an_error(key: str, value: object) -> None:
 @pytest.mark.slow
 def test_text_model_without_a_type_is_that_of_transformers() -> None:
     transformers = pytest.importorskip("transformers")
-    from llamath.families.wrappers import TEXT_MODEL_TYPES
+    from llamath.families.multimodal_registry import WRAPPERS
 
-    for wrapper, text in TEXT_MODEL_TYPES.items():
-        if wrapper in (
-            "deepseek_ocr",
-            "deepseek_vl_v2",
-            "deepseek_v41",
-        ):  # transformers has no class for it
-            continue
-        assert transformers.AutoConfig.for_model(wrapper).text_config.model_type == text
+    without_a_class = {"deepseek_ocr", "deepseek_vl_v2", "deepseek_v41", "kimi_k3"}
+    for model_type, wrapper in WRAPPERS.import_all().items():
+        has_section = wrapper.text_type and not (wrapper.flat or wrapper.inner)
+        if (has_section or model_type.startswith("qwen2")) and model_type not in without_a_class:
+            config = transformers.AutoConfig.for_model(model_type)
+            assert config.text_config.model_type == wrapper.text_type
     text_config = {
         key: x for key, x in llamath.load("llama-2-7b").config.data.items() if key != "model_type"
     }

@@ -33,7 +33,7 @@ from llamath.config_keys import (
 )
 from llamath.core.config import Config
 from llamath.core.tree import fold
-from llamath.families.wrappers import TEXT_KEYS
+from llamath.families.multimodal_registry import TEXT_KEYS
 from llamath.render.report_text import report_text as config_text
 from support.reference_data import multimodal_configs, truth
 

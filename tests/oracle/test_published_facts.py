@@ -9,7 +9,7 @@ import pytest
 
 import llamath
 from llamath.checkpoint.naming.scheme import Scheme, fused_scheme
-from llamath.families.classes import headless_scheme
+from llamath.families.model_class import headless_scheme
 from llamath.families.registry import find_family
 from support.reference_data import truth
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llamath.families.registry import FAMILIES, find_family
+from llamath.families.registry import FAMILIES
 from llamath.tokenizers import Tokenizer, load_tokenizer
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers.chat_formats import CHAT_FORMATS
@@ -57,11 +57,7 @@ def test_every_format_is_compared_with_a_reference() -> None:
 
 
 def test_families_name_known_chat_formats() -> None:
-    named = {
-        family.name: family.chat
-        for types in FAMILIES.values()
-        if (family := find_family(types.split()[0])).chat
-    }
+    named = {x.name: x.chat for x in FAMILIES.import_all().values() if x.chat}
     assert named == {"llama": "llama-2", "mistral": "mistral", "mixtral": "mistral"}
     assert set(named.values()) <= set(CHAT_FORMATS)
 

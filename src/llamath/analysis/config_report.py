@@ -14,7 +14,7 @@ from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.expr import Expr
 from ..core.tree import fold
-from ..families.wrappers import TEXT_KEYS
+from ..families.multimodal_registry import TEXT_KEYS
 from ..model import FamilyModel
 from ..render.report import Report
 from ..render.tables import Part

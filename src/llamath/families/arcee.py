@@ -12,7 +12,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="arcee")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="arcee", causal_class="ArceeForCausalLM")
 def arcee(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d), rms(d, c.get("rms_norm_eps", 1e-5))

@@ -21,7 +21,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("aria_text", hf=NAMES, causal_class="AriaTextForCausalLM")
 def aria(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k, S = (

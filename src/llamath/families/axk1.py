@@ -12,7 +12,10 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_LATENT.with_changes(inside={"mlp_out_norm": "post_mlp_layernorm"}))
+@family(
+    hf=HF_LATENT.with_changes(inside={"mlp_out_norm": "post_mlp_layernorm"}),
+    causal_class="AXK1ForCausalLM",
+)
 def axk1(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

@@ -73,7 +73,7 @@ _PLAIN = HF_INDEXED.with_changes(
 NAMES = _PLAIN.replace(layouts={**_PLAIN.layouts, "attn.q_up": "heads", "attn.gate": "heads"})
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="AXK2ForCausalLM")
 def axk2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, rope = (

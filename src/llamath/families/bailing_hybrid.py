@@ -43,7 +43,7 @@ NAMES = HF_LATENT.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="BailingHybridForCausalLM")
 def bailing_hybrid(c: Config) -> Decoder:
     d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-6)
     rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), 6e6, interleaved=True)

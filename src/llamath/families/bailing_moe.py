@@ -30,7 +30,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bailingmoe2")
+@family("bailing_moe bailing_moe_v2", hf=NAMES, gguf=GGUF_QKV, gguf_arch="bailingmoe2")
 def bailing_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-6)

@@ -22,7 +22,7 @@ NAMES_FEED_FORWARD = HF.with_changes(
 NAMES = NAMES_FEED_FORWARD.with_changes(inside=mamba2_names("mamba"), layouts=MAMBA2_LAYOUTS)
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="BambaForCausalLM")
 def bamba(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=8), c.get("rms_norm_eps", 1e-5)

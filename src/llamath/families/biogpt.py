@@ -42,7 +42,7 @@ NAMES_XGLM = Scheme(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="BioGptForCausalLM")
 def biogpt(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     C, heads = (

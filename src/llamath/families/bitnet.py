@@ -21,7 +21,7 @@ NAMES_GGUF = GGUF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="bitnet")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="bitnet", causal_class="BitNetForCausalLM")
 def bitnet(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=5), c.get("rms_norm_eps", 1e-5)

@@ -38,7 +38,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES)
+@family("blip_text_model", hf=NAMES)
 def blip(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", "hidden_size", default=768),

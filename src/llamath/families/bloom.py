@@ -36,7 +36,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom", causal_class="BloomForCausalLM")
 def bloom(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("n_embed")), c.dim("V", "vocab_size")
     heads = c.square_heads(d, any_name("n_head"), any_name("n_head"))

@@ -18,7 +18,7 @@ NAMES = GPTJ.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="CodeGenForCausalLM")
 def codegen(c: Config) -> Decoder:
     tree: Decoder = gptj(c)
     if (H := c.dim("H", any_name("n_head"))) % _SHARDS:

@@ -16,7 +16,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="command-r")
+@family(hf=HF, gguf=GGUF, gguf_arch="command-r", causal_class="CohereForCausalLM")
 def cohere(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

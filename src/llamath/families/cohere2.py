@@ -17,7 +17,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="cohere2")
+@family(hf=HF, gguf=GGUF, gguf_arch="cohere2", causal_class="Cohere2ForCausalLM")
 def cohere2(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -12,13 +12,18 @@ from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.positions import Rope
 from ..core.tree import sequence
 from .layers_shared import layer_kinds
+from .multimodal_registry import LANGUAGE_MODEL, Wrapper, declare_wrapper
 from .registry import family
 from .rope_shared import rope_from
+
+declare_wrapper(
+    Wrapper(types="cohere_compass", text_type="cohere_compass_text", prefix=LANGUAGE_MODEL)
+)
 
 TYPES = ("full_attention", "sliding_attention")
 
 
-@family(hf=HF)
+@family("cohere_compass_text", hf=HF, causal_class="CohereCompassForCausalLM")
 def cohere_compass(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -11,7 +11,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF)
+@family("cosmos3_edge_text", hf=HF)
 def cosmos3_edge(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-5))

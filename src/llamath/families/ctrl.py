@@ -29,7 +29,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="CTRLLMHeadModel")
 def ctrl(c: Config) -> Decoder:
     d, V, F = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("F", "dff")
     if d % 2:

@@ -22,7 +22,7 @@ ROPE = {
 }
 
 
-@family(hf=HF)
+@family(hf=HF, causal_class="CwmForCausalLM")
 def cwm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-5))

@@ -15,7 +15,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
+@family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2", causal_class="DeepseekV2ForCausalLM")
 def deepseek_v2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

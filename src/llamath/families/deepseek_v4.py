@@ -49,7 +49,7 @@ SLIDING, SPARSE, HEAVY = (
 _RATIOS = {0: SLIDING, 4: SPARSE, 128: HEAVY}
 
 
-@family(hf=NAMES, hf_forms=(PUBLISHED,))
+@family(hf=NAMES, hf_forms=(PUBLISHED,), causal_class="DeepseekV4ForCausalLM")
 def deepseek_v4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_mult", default=4)

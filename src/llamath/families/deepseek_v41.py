@@ -156,7 +156,7 @@ class _Role(NamedTuple):
     table: int | None  # number of its table
 
 
-@family(hf=NAMES)
+@family("deepseek_v41_text", hf=NAMES)
 def deepseek_v41(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-20), c.dim("hc", "hc_mult", default=4)

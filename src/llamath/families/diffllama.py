@@ -38,7 +38,7 @@ class DifferentialAttention(Attention):
     forward = counted_only("DiffLlama's differential attention")
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="DiffLlamaForCausalLM")
 def diffllama(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -14,7 +14,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="ernie4_5")
+@family(hf=HF, gguf=GGUF, gguf_arch="ernie4_5", causal_class="Ernie4_5ForCausalLM")
 def ernie4_5(c: Config) -> Decoder:
     return ernie_decoder(c, interleaved=True)
 

@@ -28,7 +28,7 @@ NAMES = OF_TEXT.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("ernie4_5_vl_moe_text", hf=NAMES)
 def ernie4_5_vl_moe(c: Config) -> Decoder:
     d, V, L = (
         c.dim("d", "hidden_size", default=2560),

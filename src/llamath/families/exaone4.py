@@ -18,7 +18,13 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="exaone4")
+@family(
+    "exaone4 exaone4_5_text",
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="exaone4",
+    causal_class="Exaone4ForCausalLM",
+)
 def exaone4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=32)

@@ -58,7 +58,13 @@ NAMES_GGUF = GGUF_QKV.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="falcon")
+@family(
+    "falcon RefinedWeb RefinedWebModel",
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="falcon",
+    causal_class="FalconForCausalLM",
+)
 def falcon(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)

@@ -19,7 +19,7 @@ from .rope_shared import read_rope
 NAMES = HF.with_changes(inside=SHARED | {"attn.sinks": "self_attn.softmax_offset"})
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="FlintForCausalLM")
 def flint(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps, bias = (

@@ -4,16 +4,15 @@ and a decoder.
 
 from __future__ import annotations
 
-from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.constructors import weight
 from ..core.extensions.encoder_decoder import EncoderDecoder
 from ..core.multimodal import CountedBlock
 from .bart import bart, bart_modules
+from .counted_models import counted_model
 from .counted_towers import Modules, counted
 from .davit import davit, davit_projector
-from .registry import family
 from .tower_parts import part_config
 
 _SHARED = "model.language_model.shared.weight"
@@ -38,7 +37,7 @@ _PUBLISHED = {
 in order."""
 
 
-def florence2_modules(c: Config) -> tuple[CountedBlock, dict[str, str]]:
+def _modules(c: Config) -> tuple[CountedBlock, dict[str, str]]:
     """Return the modules, and the parts of names that differ in the files of this configuration."""
     v = part_config(c, "vision_config", {})
     original = "dim_embed" in v or v.get("model_type", "") == "davit"
@@ -63,7 +62,7 @@ def florence2_modules(c: Config) -> tuple[CountedBlock, dict[str, str]]:
     return counted(modules), _PUBLISHED if original else {}
 
 
-@family(hf=Scheme(name="hf", outside={}, inside={}, layer=""))
+@counted_model("as an encoder-decoder model", _modules)
 def florence2(c: Config) -> Decoder:
     """Return the tree whose text computes."""
     v = part_config(c, "vision_config", {})

@@ -15,7 +15,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma")
+@family(hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma", causal_class="GemmaForCausalLM")
 def gemma(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -16,7 +16,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2")
+@family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2", causal_class="Gemma2ForCausalLM")
 def gemma2(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -18,7 +18,13 @@ from .registry import family
 from .rope_shared import rope_from
 
 
-@family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma3")
+@family(
+    "gemma3_text gemma3",
+    hf=HF_SANDWICH,
+    gguf=GGUF_SHIFTED,
+    gguf_arch="gemma3",
+    causal_class="Gemma3ForCausalLM",
+)
 def gemma3(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", "hidden_size"),

@@ -131,7 +131,7 @@ ROPES = {
 }
 
 
-@family(hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
+@family("gemma4_text", hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4", causal_class="Gemma4ForCausalLM")
 def gemma4(c: Config) -> Decoder:
     return gemma4_decoder(
         c, c.dim("p", "hidden_size_per_layer_input", default=256, least=0), window=512

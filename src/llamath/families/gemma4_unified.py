@@ -8,6 +8,6 @@ from .gemma4 import NAMES, gemma4_decoder
 from .registry import family
 
 
-@family(hf=NAMES)
+@family("gemma4_unified_text", hf=NAMES, causal_class="Gemma4UnifiedForCausalLM")
 def gemma4_unified(c: Config) -> Decoder:
     return gemma4_decoder(c, None, window=1024)

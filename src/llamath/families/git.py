@@ -36,7 +36,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES)
+@family("git_text", hf=NAMES)
 def git(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", "hidden_size", default=768),

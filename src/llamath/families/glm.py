@@ -16,7 +16,12 @@ from .rope_shared import read_rope, rotary_dim
 NAMES = HF.with_changes(inside={"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})
 
 
-@family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="chatglm")
+@family(
+    hf=NAMES,
+    gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}),
+    gguf_arch="chatglm",
+    causal_class="GlmForCausalLM",
+)
 def glm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=2, head_dim=128)

@@ -23,7 +23,12 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
+@family(
+    hf=NAMES,
+    gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}),
+    gguf_arch="glm4",
+    causal_class="Glm4ForCausalLM",
+)
 def glm4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=2, head_dim=128)

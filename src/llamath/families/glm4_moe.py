@@ -17,7 +17,13 @@ from .rope_shared import read_rope, rotary_dim
 RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
 
 
-@family(hf=HF, gguf=RENAMED, gguf_arch="glm4moe")
+@family(
+    "glm4_moe glm4v_moe_text",
+    hf=HF,
+    gguf=RENAMED,
+    gguf_arch="glm4moe",
+    causal_class="Glm4MoeForCausalLM",
+)
 def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=8, rounded_down=True), c.get("rms_norm_eps", 1e-5)

@@ -12,7 +12,12 @@ from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
 
-@family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="glm4")
+@family(
+    "glm4v_text glm_ocr_text",
+    hf=NAMES,
+    gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}),
+    gguf_arch="glm4",
+)
 def glm4v(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size", default=4096), c.dim("V", "vocab_size", default=151_552)
     F, L = (

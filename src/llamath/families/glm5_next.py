@@ -58,7 +58,7 @@ NAMES = HF_LATENT.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("glm5_next_text", hf=NAMES)
 def glm5_next(c: Config) -> Decoder:
     d, V, eps, n = (
         c.dim("d", "hidden_size"),

@@ -23,7 +23,7 @@ NAMES = HF_GPT2.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gpt2")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gpt2", causal_class="GPT2LMHeadModel")
 def gpt2(c: Config) -> Decoder:
     d, V, C = (
         c.dim("d", any_name("n_embd")),

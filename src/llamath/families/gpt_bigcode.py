@@ -18,7 +18,7 @@ from .registry import family
 NAMES = GPT2.with_changes(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder", causal_class="GPTBigCodeForCausalLM")
 def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = (
         c.dim("d", any_name("n_embd")),

@@ -21,7 +21,7 @@ NAMES = HF_GPT2.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="GPTNeoForCausalLM")
 def gpt_neo(c: Config) -> Decoder:
     d, V, C = (
         c.dim("d", "hidden_size"),

@@ -36,7 +36,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gptneox")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gptneox", causal_class="GPTNeoXForCausalLM")
 def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")

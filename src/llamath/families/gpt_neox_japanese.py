@@ -21,7 +21,7 @@ NAMES = GPT_NEOX.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="GPTNeoXJapaneseForCausalLM")
 def gpt_neox_japanese(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     F = (c.dim("r", "intermediate_multiple_size", default=4) * d).with_symbol("F")

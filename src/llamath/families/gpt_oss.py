@@ -40,7 +40,7 @@ YARN = {
 }
 
 
-@family(hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss")
+@family(hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss", causal_class="GptOssForCausalLM")
 def gpt_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", any_name("num_experts_per_tok"))

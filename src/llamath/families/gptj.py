@@ -25,7 +25,7 @@ NAMES = HF_GPT2.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="gptj")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="gptj", causal_class="GPTJForCausalLM")
 def gptj(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size")
     F = c.dim("F", "n_inner", default=4 * d)

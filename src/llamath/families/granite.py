@@ -15,7 +15,13 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="granite")
+@family(
+    "granite granite_docling_text",
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="granite",
+    causal_class="GraniteForCausalLM",
+)
 def granite(c: Config) -> Decoder:
     d, F = c.dim("d", "hidden_size"), c.dim("F", "intermediate_size")
     attn = granite_attention(c, d, read_rope(c, c.heads(d).head_dim))

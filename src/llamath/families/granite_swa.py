@@ -10,7 +10,7 @@ from .granite_shared import granite_decoder, windowed_layers
 from .registry import family
 
 
-@family(hf=HF)
+@family(hf=HF, causal_class="GraniteSWAForCausalLM")
 def granite_swa(c: Config) -> Decoder:
     d, F = c.dim("d", "hidden_size"), c.dim("F", "intermediate_size")
     mlp = swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))

@@ -19,7 +19,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=NAMES_MOE, gguf=GGUF_LLAMA, gguf_arch="granitemoe")
+@family(hf=NAMES_MOE, gguf=GGUF_LLAMA, gguf_arch="granitemoe", causal_class="GraniteMoeForCausalLM")
 def granitemoe(c: Config) -> Decoder:
     d = c.dim("d", "hidden_size")
     attn = granite_attention(c, d, read_rope(c, c.heads(d).head_dim))

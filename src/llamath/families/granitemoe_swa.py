@@ -25,7 +25,7 @@ NAMES = NAMES_MOE.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="GraniteMoeSWAForCausalLM")
 def granitemoe_swa(c: Config) -> Decoder:
     d = c.dim("d", "hidden_size")
     return granite_decoder(

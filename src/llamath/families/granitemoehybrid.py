@@ -36,7 +36,9 @@ NAMES_GGUF = GGUF_LLAMA.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="granitehybrid")
+@family(
+    hf=NAMES, gguf=NAMES_GGUF, gguf_arch="granitehybrid", causal_class="GraniteMoeHybridForCausalLM"
+)
 def granitemoehybrid(c: Config) -> Decoder:
     d = c.dim("d", "hidden_size")
     positions = c.get("position_embedding_type", "nope")

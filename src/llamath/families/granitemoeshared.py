@@ -17,7 +17,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=NAMES_MOE)
+@family(hf=NAMES_MOE, causal_class="GraniteMoeSharedForCausalLM")
 def granitemoeshared(c: Config) -> Decoder:
     d = c.dim("d", "hidden_size")
     attn, moe = (

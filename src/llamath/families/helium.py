@@ -11,7 +11,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF)
+@family(hf=HF, causal_class="HeliumForCausalLM")
 def helium(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.square_heads(d), rms(d, c.get("rms_norm_eps", 1e-8))

@@ -63,7 +63,13 @@ def hunyuan_attention(c: Config, d: Expr) -> Attention:
     )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-dense")
+@family(
+    "hunyuan_v1_dense hunyuan_vl_text",
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="hunyuan-dense",
+    causal_class="HunYuanDenseV1ForCausalLM",
+)
 def hunyuan_v1_dense(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, attn = rms(d, c.get("rms_norm_eps", 1e-5)), hunyuan_attention(c, d)

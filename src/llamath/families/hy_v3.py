@@ -23,7 +23,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="HYV3ForCausalLM")
 def hy_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps, activation = (

@@ -44,7 +44,7 @@ NAMES = HF_INDEXED.with_changes(
 """The names that transformers writes and reads."""
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="HYV4ForCausalLM")
 def hy_v4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     eps, rope = c.get("rms_norm_eps", 1e-5), read_rope(c, c.dim("p", "qk_rope_head_dim"))

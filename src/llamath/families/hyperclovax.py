@@ -14,7 +14,10 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF.with_changes(inside={"attn_out_norm": "post_norm1", "mlp_out_norm": "post_norm2"}))
+@family(
+    hf=HF.with_changes(inside={"attn_out_norm": "post_norm1", "mlp_out_norm": "post_norm2"}),
+    causal_class="HyperCLOVAXForCausalLM",
+)
 def hyperclovax(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d), rms(d, c.get("rms_norm_eps", 1e-6))

@@ -42,7 +42,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("idefics_text", hf=NAMES)
 def idefics(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", "hidden_size", default=4096),

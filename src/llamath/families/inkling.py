@@ -180,7 +180,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("inkling_text", hf=NAMES, causal_class="InklingForCausalLM")
 def inkling(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm, activation = rms(d, _eps(c)), c.activation("hidden_act")

@@ -12,7 +12,7 @@ from .llama import llama_decoder
 from .registry import family
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama", causal_class="LlamaForCausalLM")
 def internlm3(c: Config) -> Decoder:
     heads, bias = (
         c.heads(c.dim("d", "hidden_size"), num_kv_heads=2, head_dim=128),

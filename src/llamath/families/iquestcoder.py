@@ -10,7 +10,7 @@ from .llama import llama_decoder
 from .registry import family
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama", causal_class="LlamaForCausalLM")
 def iquestcoder(c: Config) -> Decoder:
     for key in ("clip_qkv", "use_sliding_window"):
         if c.get(key, None):

@@ -12,7 +12,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="jais2")
+@family(hf=HF, gguf=GGUF, gguf_arch="jais2", causal_class="Jais2ForCausalLM")
 def jais2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d), layer_norm(d, c.get("layer_norm_eps", 1e-5))

@@ -34,7 +34,7 @@ NAMES = NAMES_FEED_FORWARD.with_changes(
 NAMES_GGUF = GGUF.with_changes(inside=MAMBA_GGUF, layouts=MAMBA_LAYOUTS_GGUF)
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="jamba")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="jamba", causal_class="JambaForCausalLM")
 def jamba(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     E, k = (

@@ -129,7 +129,7 @@ _PROVEN = (96, 128)
 """Heads of delta attention and their size in the published model, whose `A_log` has 128 numbers."""
 
 
-@family(hf=NAMES)
+@family("kimi_k3_text", hf=NAMES)
 def kimi_k3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, first, block = (

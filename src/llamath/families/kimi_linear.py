@@ -42,7 +42,13 @@ too."""
 NAMES_GGUF = GGUF_LATENT.with_changes(inside=DELTA_GGUF)
 
 
-@family(hf=NAMES, hf_forms=(SAVED,), gguf=NAMES_GGUF, gguf_arch="kimi-linear")
+@family(
+    hf=NAMES,
+    hf_forms=(SAVED,),
+    gguf=NAMES_GGUF,
+    gguf_arch="kimi-linear",
+    causal_class="KimiLinearForCausalLM",
+)
 def kimi_linear(c: Config) -> Decoder:
     d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5)
     full, moe = (

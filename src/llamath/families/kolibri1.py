@@ -24,7 +24,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="Kolibri1ForCausalLM")
 def kolibri1(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, num_kv_heads=4, head_dim=128), c.get("rms_norm_eps", 1e-6)

@@ -50,7 +50,7 @@ NAMES = Scheme(
 _KOSMOS_2 = {"embed_dim": 2048, "vocab_size": 65_037, "ffn_dim": 8192, "attention_heads": 32}
 
 
-@family(hf=NAMES)
+@family("kosmos_2_text_model kosmos_2_5_text_model", hf=NAMES)
 def kosmos2(c: Config) -> Decoder:
     segmented = c.get("model_type", "") == "kosmos_2_5_text_model"
     sizes = (

@@ -26,7 +26,7 @@ ROPES = {"full_attention": (5e5, 0.5), "sliding_attention": (1e4, 1.0)}
 rotates."""
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="LagunaForCausalLM")
 def laguna(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm, activation = rms(d, c.get("rms_norm_eps", 1e-6)), c.activation("hidden_act")

@@ -48,7 +48,7 @@ UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale b
 """Keys of the published configurations that repeat others or have no effect."""
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2", causal_class="Lfm2ForCausalLM")
 def lfm2(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, num_kv_heads=8), c.get("norm_eps", 1e-5)

@@ -31,7 +31,7 @@ NAMES_GGUF = GGUF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2moe")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2moe", causal_class="Lfm2MoeForCausalLM")
 def lfm2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, num_kv_heads=8), c.get("norm_eps", 1e-5)

@@ -37,7 +37,7 @@ ROPES = {
 """Type of a layer → its rotary embedding without `rope_parameters`."""
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="Lfm3ForCausalLM")
 def lfm3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, window = c.get("norm_eps|rms_norm_eps", 1e-5), c.nullable("sliding_window", 256)

@@ -13,8 +13,25 @@ from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope
 
+_CLASS_DEFAULTS = {
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "vocab_size": 32000,
+}
+"""Defaults of the class in transformers, which configs inside multimodal models leave out."""
 
-@family(hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="llama-2")
+
+@family(
+    hf=HF,
+    meta=META,
+    gguf=GGUF_LLAMA,
+    gguf_arch="llama",
+    chat="llama-2",
+    causal_class="LlamaForCausalLM",
+    class_defaults=_CLASS_DEFAULTS,
+)
 def llama(c: Config) -> Decoder:
     heads, window = c.heads(c.dim("d", "hidden_size")), c.positive_int("sliding_window")
     return llama_decoder(

@@ -36,7 +36,7 @@ NAMES = HF_STACKED.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="llama4")
+@family("llama4_text", hf=NAMES, gguf=GGUF, gguf_arch="llama4", causal_class="Llama4ForCausalLM")
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = (
         c.dim("d", "hidden_size"),

@@ -86,7 +86,7 @@ NAMES = HF_LATENT.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="LongcatFlashForCausalLM")
 def longcat_flash(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", "hidden_size"),

@@ -27,7 +27,7 @@ UNUSED = """d_inner d_model expand fused_add_norm n_layer pad_vocab_size_multipl
 """Keys of the published configurations that repeat others or have no effect."""
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="mamba")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="mamba", causal_class="MambaForCausalLM")
 def mamba(c: Config) -> Decoder:
     return selective_decoder(c)
 

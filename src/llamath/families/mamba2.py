@@ -28,7 +28,7 @@ NAMES = NAMES_MAMBA.replace(
 NAMES_GGUF = GGUF.with_changes(inside=MAMBA2_GGUF, layouts=MAMBA2_LAYOUTS_GGUF)
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="mamba2")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="mamba2", causal_class="Mamba2ForCausalLM")
 def mamba2(c: Config) -> Decoder:
     d, V, eps = (
         c.dim("d", "hidden_size"),

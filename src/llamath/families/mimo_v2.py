@@ -5,7 +5,10 @@ from __future__ import annotations
 from ..core.blocks import Decoder
 from ..core.config import Config
 from .mimo_v2_flash import NAMES, mimo_v2_flash
+from .multimodal_registry import Wrapper, declare_wrapper
 from .registry import family
+
+declare_wrapper(Wrapper(types="mimo_v2", text_type="mimo_v2", flat=True))
 
 
 @family(hf=NAMES)

@@ -49,7 +49,7 @@ _UNUSED = (
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="mimo2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="mimo2", causal_class="MiMoV2FlashForCausalLM")
 def mimo_v2_flash(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -21,7 +21,7 @@ NAMES_GGUF = GGUF_LATENT.with_changes(
 )
 
 
-@family(hf=HF_LATENT, gguf=NAMES_GGUF, gguf_arch="minicpm3")
+@family(hf=HF_LATENT, gguf=NAMES_GGUF, gguf_arch="minicpm3", causal_class="MiniCPM3ForCausalLM")
 def minicpm3(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

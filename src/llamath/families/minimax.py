@@ -107,7 +107,7 @@ NAMES = MIXTRAL.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("minimax minimax_m1 minimax_text_01", hf=NAMES, causal_class="MiniMaxForCausalLM")
 def minimax(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, num_kv_heads=8)

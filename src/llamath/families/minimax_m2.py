@@ -22,7 +22,7 @@ NAMES = MIXTRAL.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2", causal_class="MiniMaxM2ForCausalLM")
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", "num_experts_per_tok")

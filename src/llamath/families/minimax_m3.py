@@ -62,7 +62,7 @@ NAMES = MINIMAX_M2.with_changes(
 SPARSE, FULL = TYPES = ("minimax_m3_sparse", "full_attention")
 
 
-@family(hf=NAMES)
+@family("minimax_m3_vl_text", hf=NAMES, causal_class="MiniMaxM3VLForCausalLM")
 def minimax_m3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm, heads = rms(d, _eps(c), offset=1.0), c.heads(d, num_kv_heads=4, head_dim=128)

@@ -14,7 +14,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama", causal_class="MinistralForCausalLM")
 def ministral(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

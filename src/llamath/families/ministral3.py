@@ -14,7 +14,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3", causal_class="Ministral3ForCausalLM")
 def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=8, head_dim=128)

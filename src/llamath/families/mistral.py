@@ -13,8 +13,26 @@ from ..core.tree import repeat
 from .registry import family
 from .rope_shared import read_rope
 
+_CLASS_DEFAULTS = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+}
+"""Defaults of the class in transformers, which configs inside multimodal models leave out."""
 
-@family(hf=HF, meta=META, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
+
+@family(
+    hf=HF,
+    meta=META,
+    gguf=GGUF_LLAMA,
+    gguf_arch="llama",
+    chat="mistral",
+    causal_class="MistralForCausalLM",
+    class_defaults=_CLASS_DEFAULTS,
+)
 def mistral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, num_kv_heads=8), rms(d, c.get("rms_norm_eps", 1e-6))

@@ -32,7 +32,7 @@ YARN = {
 }
 
 
-@family(hf=NAMES, gguf=FUSED, gguf_arch="mistral4")
+@family(hf=NAMES, gguf=FUSED, gguf_arch="mistral4", causal_class="Mistral4ForCausalLM")
 def mistral4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

@@ -104,7 +104,7 @@ class ScaledAttention(IndexedAttention):
     forward = counted_only("Mistral Large 4's logarithmic scaling of queries")
 
 
-@family(hf=NAMES)
+@family("mistral_large4_text", hf=NAMES)
 def mistral_large4(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -18,7 +18,7 @@ NAMES = NAMES_PHI.replace(
 )
 
 
-@family(name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
+@family("mixformer-sequential", name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
 def mixformer(c: Config) -> Decoder:
     for key in ("n_inner", "rotary_dim"):
         if key not in c.data:

@@ -22,7 +22,9 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral")
+@family(
+    hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral", causal_class="MixtralForCausalLM"
+)
 def mixtral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)

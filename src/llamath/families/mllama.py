@@ -49,7 +49,7 @@ _PUBLISHED = [3, 8, 13, 18, 23, 28, 33, 38]
 """The layers with cross-attention where a configuration does not list them."""
 
 
-@family(hf=NAMES)
+@family("mllama_text_model", hf=NAMES, causal_class="MllamaForCausalLM")
 def mllama(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size", default=4096), c.dim("V", "vocab_size", default=128_256)
     F, L = (

@@ -38,7 +38,7 @@ _BASES = {
 }
 
 
-@family(hf=NAMES)
+@family("modernbert-decoder", hf=NAMES, causal_class="ModernBertDecoderForCausalLM")
 def modernbert_decoder(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     heads, bias, eps = (

@@ -45,7 +45,7 @@ NAMES = HF.with_changes(
 ).replace(layer="model.transformer.blocks.{l}.")
 
 
-@family(hf=NAMES)
+@family("molmo2_text", hf=NAMES)
 def molmo2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-6)

@@ -34,7 +34,7 @@ NAMES = HF.with_changes(
 ).replace(layer="model.text.blocks.{l}.")
 
 
-@family(hf=NAMES)
+@family("moondream_text", hf=NAMES)
 def moondream(c: Config) -> Decoder:
     if (classes := c.get("architectures", [""])) != [_CLASS]:
         found = (

@@ -35,7 +35,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt")
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt", causal_class="MptForCausalLM")
 def mpt(c: Config) -> Decoder:
     d, V, C, a = (
         c.dim("d", "d_model"),

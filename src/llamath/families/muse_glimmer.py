@@ -18,7 +18,7 @@ NAMES = HF_SANDWICH.with_changes(inside={"attn.gate": "self_attn.gate_proj"})
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-@family(hf=NAMES)
+@family("muse_glimmer_text", hf=NAMES)
 def muse_glimmer(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

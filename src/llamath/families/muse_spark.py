@@ -54,7 +54,7 @@ class BlendedLayer(Layer):
     forward = counted_only("Muse Spark's residual connection")
 
 
-@family(hf=NAMES)
+@family("muse_spark_text", hf=NAMES)
 def muse_spark(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, out_eps, n = c.get("rms_norm_eps", 1e-5), c.get("post_norm_eps", 1e-8), int(L)

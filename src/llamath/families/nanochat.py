@@ -14,7 +14,10 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF.with_changes(inside={"mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}))
+@family(
+    hf=HF.with_changes(inside={"mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}),
+    causal_class="NanoChatForCausalLM",
+)
 def nanochat(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d), RMSNorm(eps=c.get("rms_norm_eps", 1e-6))

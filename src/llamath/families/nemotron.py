@@ -18,7 +18,7 @@ NAMES_GGUF = GGUF.with_changes(
 )
 
 
-@family(hf=HF, gguf=NAMES_GGUF, gguf_arch="nemotron")
+@family(hf=HF, gguf=NAMES_GGUF, gguf_arch="nemotron", causal_class="NemotronForCausalLM")
 def nemotron(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d), layer_norm(d, c.get("norm_eps", 1e-5)).replace(offset=1.0)

@@ -71,7 +71,7 @@ UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size ma
 not built."""
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe", causal_class="NemotronHForCausalLM")
 def nemotron_h(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("layer_norm_epsilon", 1e-5)

@@ -27,7 +27,7 @@ _UNSUPPORTED = (
 )
 
 
-@family(hf=NAMES)
+@family("nemotron-nas", hf=NAMES)
 def nemotron_nas(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     blocks: list[Any] = c["block_configs"]

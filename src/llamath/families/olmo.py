@@ -15,7 +15,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="olmo")
+@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="olmo", causal_class="OlmoForCausalLM")
 def olmo(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

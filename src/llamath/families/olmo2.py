@@ -22,7 +22,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2", causal_class="Olmo2ForCausalLM")
 def olmo2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

@@ -16,7 +16,7 @@ from .registry import family
 from .rope_shared import read_rope, rope_from
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2", causal_class="Olmo3ForCausalLM")
 def olmo3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

@@ -35,7 +35,7 @@ SAVED = NAMES.with_changes(
 three convolutions are cut into thirds."""
 
 
-@family(hf=NAMES, hf_forms=(SAVED,))
+@family(hf=NAMES, hf_forms=(SAVED,), causal_class="OlmoHybridForCausalLM")
 def olmo_hybrid(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

@@ -16,7 +16,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="olmoe")
+@family(hf=HF, gguf=GGUF, gguf_arch="olmoe", causal_class="OlmoeForCausalLM")
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok")

@@ -19,7 +19,7 @@ NAMES = GPT2.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family("openai-gpt", hf=NAMES, causal_class="OpenAIGPTLMHeadModel")
 def openai_gpt(c: Config) -> Decoder:
     d, V, C = (
         c.dim("d", any_name("n_embd")),

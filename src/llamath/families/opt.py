@@ -64,7 +64,7 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="OPTForCausalLM")
 def opt(c: Config) -> Decoder:
     d, V, F, C = (
         c.dim("d", "hidden_size"),

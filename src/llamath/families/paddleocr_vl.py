@@ -9,6 +9,6 @@ from .ernie4_5 import ernie_decoder
 from .registry import family
 
 
-@family(hf=HF)
+@family("paddleocr_vl_text", hf=HF)
 def paddleocr_vl(c: Config) -> Decoder:
     return ernie_decoder(c, interleaved=False)

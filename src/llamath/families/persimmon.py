@@ -26,7 +26,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="PersimmonForCausalLM")
 def persimmon(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.square_heads(d, "num_attention_heads"), c.get("layer_norm_eps", 1e-5)

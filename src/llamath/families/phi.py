@@ -26,7 +26,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="phi2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="phi2", causal_class="PhiForCausalLM")
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
         raise c.error(

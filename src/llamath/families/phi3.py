@@ -18,7 +18,13 @@ QKV = dict.fromkeys(("attn.q", "attn.k", "attn.v"), "self_attn.qkv_proj")
 NAMES = HF.with_changes(inside=QKV | {"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})
 
 
-@family(hf=NAMES, gguf=GGUF_QKV.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="phi3")
+@family(
+    "phi3 phi4",
+    hf=NAMES,
+    gguf=GGUF_QKV.with_changes(inside={"mlp.gate": "ffn_up"}),
+    gguf_arch="phi3",
+    causal_class="Phi3ForCausalLM",
+)
 def phi3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

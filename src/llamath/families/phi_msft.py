@@ -26,6 +26,6 @@ NAMES = Scheme(
 """Tensor names of Microsoft's own modeling code, which is older than the class in transformers."""
 
 
-@family(name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
+@family("phi-msft", name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
 def phi_msft(c: Config) -> Decoder:
     return phi(c)

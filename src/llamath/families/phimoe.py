@@ -25,7 +25,12 @@ class SparseMixerMoE(MoE):
     forward = counted_only("Phi-3.5-MoE's SparseMixer")
 
 
-@family(hf=NAMES.with_changes(fused={"mlp.router": "mlp.router"}), gguf=GGUF, gguf_arch="phimoe")
+@family(
+    hf=NAMES.with_changes(fused={"mlp.router": "mlp.router"}),
+    gguf=GGUF,
+    gguf_arch="phimoe",
+    causal_class="PhimoeForCausalLM",
+)
 def phimoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok", default=2)

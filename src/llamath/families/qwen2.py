@@ -13,7 +13,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen2")
+@family(hf=HF, gguf=GGUF, gguf_arch="qwen2", causal_class="Qwen2ForCausalLM")
 def qwen2(c: Config) -> Decoder:
     return qwen2_decoder(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
 

@@ -9,6 +9,6 @@ from .qwen2 import qwen2_decoder
 from .registry import family
 
 
-@family(hf=HF)
+@family("qwen2_5_omni_text", hf=HF)
 def qwen2_5_omni(c: Config) -> Decoder:
     return qwen2_decoder(c, theta=1e6, eps=1e-6, kv_heads=4, full=28)

@@ -16,7 +16,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe")
+@family(hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe", causal_class="Qwen2MoeForCausalLM")
 def qwen2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, num_kv_heads=16)

@@ -10,6 +10,8 @@ from .qwen2 import qwen2_decoder
 from .registry import family
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen2vl")
+@family(
+    "qwen2_vl_text qwen2_5_vl_text", hf=HF, gguf=GGUF, gguf_arch="qwen2vl", standalone_type="qwen2"
+)
 def qwen2_vl(c: Config) -> Decoder:
     return qwen2_decoder(c, theta=1e6, eps=1e-5, kv_heads=8, full=80)

@@ -13,7 +13,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen3")
+@family(hf=HF, gguf=GGUF, gguf_arch="qwen3", causal_class="Qwen3ForCausalLM")
 def qwen3(c: Config) -> Decoder:
     return qwen3_decoder(c, theta=1e4)
 

@@ -18,7 +18,13 @@ from .qwen_shared import (
 from .registry import family
 
 
-@family(hf=NAMES_DELTA, gguf=NAMES_DELTA_GGUF, gguf_arch="qwen35")
+@family(
+    "qwen3_5_text",
+    hf=NAMES_DELTA,
+    gguf=NAMES_DELTA_GGUF,
+    gguf_arch="qwen35",
+    causal_class="Qwen3_5ForCausalLM",
+)
 def qwen3_5(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     eps = c.get("rms_norm_eps", 1e-6)

@@ -19,7 +19,13 @@ from .qwen_shared import (
 from .registry import family
 
 
-@family(hf=NAMES_DELTA, gguf=NAMES_DELTA_GGUF, gguf_arch="qwen35moe")
+@family(
+    "qwen3_5_moe_text",
+    hf=NAMES_DELTA,
+    gguf=NAMES_DELTA_GGUF,
+    gguf_arch="qwen35moe",
+    causal_class="Qwen3_5MoeForCausalLM",
+)
 def qwen3_5_moe(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("rms_norm_eps", 1e-6)

@@ -14,7 +14,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen3moe")
+@family(hf=HF, gguf=GGUF, gguf_arch="qwen3moe", causal_class="Qwen3MoeForCausalLM")
 def qwen3_moe(c: Config) -> Decoder:
     return qwen3_moe_decoder(c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", False))
 

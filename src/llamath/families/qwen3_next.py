@@ -27,7 +27,7 @@ NAMES = hybrid(FUSED, dict.fromkeys(FUSED, "heads"))
 NAMES_GGUF = hybrid_gguf(dict.fromkeys(STEPS, "ssm_ba"), dict.fromkeys(STEPS, "heads"))
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="qwen3next")
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="qwen3next", causal_class="Qwen3NextForCausalLM")
 def qwen3_next(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("rms_norm_eps", 1e-6)

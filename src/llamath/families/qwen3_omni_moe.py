@@ -9,7 +9,7 @@ from .qwen3_moe import qwen3_moe_decoder
 from .registry import family
 
 
-@family(hf=HF)
+@family("qwen3_omni_moe_text", hf=HF)
 def qwen3_omni_moe(c: Config) -> Decoder:
     return qwen3_moe_decoder(
         c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", True), rounded_down=True

@@ -10,6 +10,6 @@ from .qwen3 import qwen3_decoder
 from .registry import family
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen3vl")
+@family("qwen3_vl_text", hf=HF, gguf=GGUF, gguf_arch="qwen3vl", standalone_type="qwen3")
 def qwen3_vl(c: Config) -> Decoder:
     return qwen3_decoder(c, theta=5e5)

@@ -12,7 +12,7 @@ from .qwen3_moe import qwen3_moe_decoder
 from .registry import family
 
 
-@family(hf=HF_STACKED, gguf=GGUF, gguf_arch="qwen3vlmoe")
+@family("qwen3_vl_moe_text", hf=HF_STACKED, gguf=GGUF, gguf_arch="qwen3vlmoe")
 def qwen3_vl_moe(c: Config) -> Decoder:
     c.ignore("norm_topk_prob")
     return qwen3_moe_decoder(c, kv_heads=16, norm_topk_prob=True)

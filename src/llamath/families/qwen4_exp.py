@@ -256,7 +256,7 @@ NAMES = NAMES_DELTA.with_changes(
 LINEAR = "linear_attention"
 
 
-@family(hf=NAMES)
+@family("qwen4_exp_text", hf=NAMES, causal_class="Qwen4ExpForCausalLM")
 def qwen4_exp(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_count", default=4)

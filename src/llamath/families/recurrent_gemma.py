@@ -71,7 +71,7 @@ class GatedRecurrence(RecurrentMixer):
     forward = counted_only("RecurrentGemma's gated recurrence")
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="RecurrentGemmaForCausalLM")
 def recurrent_gemma(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -13,7 +13,10 @@ from .rope_shared import read_rope
 
 
 @family(
-    hf=HF, gguf=GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"}), gguf_arch="seed_oss"
+    hf=HF,
+    gguf=GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"}),
+    gguf_arch="seed_oss",
+    causal_class="SeedOssForCausalLM",
 )
 def seed_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

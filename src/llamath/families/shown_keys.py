@@ -12,31 +12,14 @@ from ..checkpoint.quantization import QUANTIZATION_KEYS
 from ..config_keys import NO_EFFECT, TOWER_KEYS, describe_key
 from ..utils.errors import Call, Name, UnknownModel
 from ..utils.file_diagnosis import diagnose_keys
-from .counted_models import COUNTED_MODELS
-from .registry import MODEL_TYPES, UNSUPPORTED_TYPES
-from .wrappers import (
-    COMPLETE_TYPES,
-    FLAT_WRAPPERS,
-    INNER_SECTIONS,
-    TEXT_KEYS,
-    TEXT_MODEL_TYPES,
-    TEXT_TYPE_OF_WRAPPER,
-)
+from .counted_models import COUNTED
+from .multimodal_registry import INNER_KEY, TEXT_KEYS, WRAPPERS
+from .refused import REFUSED
+from .registry import FAMILIES, import_module_of
 
 NOT_SHOWN = "(not shown)"
 """Stands for the value of an unknown key."""
-_TYPES = (
-    *(
-        MODEL_TYPES,
-        COUNTED_MODELS,
-        UNSUPPORTED_TYPES,
-        COMPLETE_TYPES,
-        TEXT_MODEL_TYPES,
-        TEXT_TYPE_OF_WRAPPER,
-    ),
-    *(FLAT_WRAPPERS, INNER_SECTIONS),
-)
-_SECTIONS = frozenset((*TEXT_KEYS, *(key for key, _ in INNER_SECTIONS.values())))
+_SECTIONS = frozenset((*TEXT_KEYS, INNER_KEY))
 _NAMES = (
     NO_EFFECT,
     TOWER_KEYS,
@@ -81,7 +64,10 @@ def shown_config(keys: Mapping[str, Any], source: str) -> Mapping[str, Any]:
 
 
 def _is_model_type(text: object) -> bool:
-    return isinstance(text, str) and any(text in x for x in _TYPES)
+    if not isinstance(text, str):
+        return False
+    import_module_of(text, FAMILIES, WRAPPERS, COUNTED, REFUSED)
+    return any(text in x for x in (FAMILIES, WRAPPERS, COUNTED, REFUSED))
 
 
 def _shown(key: str, value: Any, depth: int) -> Any:

@@ -26,7 +26,13 @@ NAMES_GGUF = GGUF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="stablelm")
+@family(
+    "stablelm stablelm_epoch",
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="stablelm",
+    causal_class="StableLmForCausalLM",
+)
 def stablelm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     (H, _, h), K = c.square_heads(d), c.dim("K", "num_key_value_heads")

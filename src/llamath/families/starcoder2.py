@@ -17,7 +17,7 @@ from .rope_shared import read_rope
 NAMES = HF.with_changes(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="starcoder2")
+@family(hf=NAMES, gguf=GGUF, gguf_arch="starcoder2", causal_class="Starcoder2ForCausalLM")
 def starcoder2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     H, _, h = c.heads(d)

@@ -16,7 +16,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF)
+@family("unlimited_ocr_text", hf=HF)
 def unlimited_ocr(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, norm, window = (

@@ -13,7 +13,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_SANDWICH)
+@family(hf=HF_SANDWICH, causal_class="VaultGemmaForCausalLM")
 def vaultgemma(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -15,7 +15,7 @@ from .biogpt import NAMES_XGLM
 from .registry import family
 
 
-@family(hf=NAMES_XGLM)
+@family(hf=NAMES_XGLM, causal_class="XGLMForCausalLM")
 def xglm(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", any_name("d_model"), least=4),

@@ -12,7 +12,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_LATENT)
+@family(hf=HF_LATENT, causal_class="YoutuForCausalLM")
 def youtu(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

@@ -131,7 +131,7 @@ NAMES = zamba_names(
 MAX_HEADS = 64
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="ZambaForCausalLM")
 def zamba(c: Config) -> Decoder:
     d, V, L, eps = (
         c.dim("d", "hidden_size"),

@@ -125,7 +125,7 @@ _UNUSED = (
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, causal_class="Zamba2ForCausalLM")
 def zamba2(c: Config) -> Decoder:
     d, V, L, eps = (
         c.dim("d", "hidden_size"),

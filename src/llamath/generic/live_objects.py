@@ -16,7 +16,7 @@ from ..checkpoint.naming.training_names import WRAPPERS, find_wrappers, without_
 from ..checkpoint.open import packings_of
 from ..checkpoint.quantization.packed_tensors import Packing
 from ..core.blocks import Decoder
-from ..families.classes import headless_scheme
+from ..families.model_class import headless_scheme
 from ..families.registry import Family
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count

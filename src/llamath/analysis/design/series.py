@@ -11,7 +11,7 @@ from math import log
 
 from ...catalog import Preset, presets, read_preset, slugs
 from ...core.tree import fold
-from ...families.registry import MODEL_TYPES
+from ...families.registry import FAMILIES
 from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError, UnknownModel, nearest, safe
@@ -114,7 +114,9 @@ def _check_known(name: str) -> None:
     try:
         load_family(name)
     except UnknownModel as error:
-        near = nearest(name, {*MODEL_TYPES, *(x.rpartition("-")[0] for x in slugs()), *slugs()})
+        near = nearest(
+            name, {*FAMILIES.import_all(), *(x.rpartition("-")[0] for x in slugs()), *slugs()}
+        )
         hint = f"did you mean {', '.join(near)}?" if near else error.hint
         raise UnknownModel(f"unknown series, family or model {safe(name)!r}", hint=hint) from None
 

@@ -17,8 +17,8 @@ from ...core.config import Config
 from ...core.multimodal import with_text
 from ...core.tree import fold
 from ...embedded import MODEL_NAME
-from ...families.classes import headless_scheme
 from ...families.deepseek_shared import MTP_KEYS
+from ...families.model_class import headless_scheme
 from ...loading import Source, load_family
 from ...model import FamilyModel
 from ...render.report import Report

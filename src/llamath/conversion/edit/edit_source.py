@@ -23,7 +23,7 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization_section import RECIPE_FILES, quantization_section, with_recipe_file
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
-from ...families.classes import headless_scheme
+from ...families.model_class import headless_scheme
 from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import Call, ConvertError, FormatError, Name, safe

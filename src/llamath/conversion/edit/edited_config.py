@@ -18,7 +18,7 @@ from ...config_keys import any_name
 from ...core.blocks import AttentionBase, Decoder, MoE
 from ...core.mixers import RecurrentMixer, ShortConv
 from ...core.tree import Block
-from ...families.wrappers import TEXT_KEYS
+from ...families.multimodal_registry import TEXT_KEYS
 from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import ConvertError, LlamathError, safe

@@ -10,9 +10,9 @@ from typing import Any
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.expr import Expr
-from ...families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
 from ...families.deepseek_shared import MTP_KEYS
-from ...families.wrappers import NAME_PREFIXES
+from ...families.multimodal_registry import find_wrapper
+from ...families.registry import FAMILIES
 from ...loading import load_family
 from ...utils.errors import Argument, ConvertError, safe
 from ..conversion_source import ConversionSource
@@ -61,8 +61,8 @@ def config_json(
     class, dtype and quantization.
     """
     keys = _standalone_config(source)
-    name = CAUSAL_CLASSES.get(str(keys.get("model_type")))
-    if name is not None and ("architectures" not in keys or source.model.wrapper):
+    name = _causal_class(str(keys.get("model_type")))
+    if name and ("architectures" not in keys or source.model.wrapper):
         keys = {
             "architectures": [name],
             **{key: x for key, x in keys.items() if key != "architectures"},
@@ -83,13 +83,19 @@ def config_json(
     return keys | {key: _TORCH_DTYPES[plan.float_dtype]}
 
 
+def _causal_class(model_type: str) -> str:
+    """Return the class of a model type's causal model in transformers; empty if it has none."""
+    family = FAMILIES.find(model_type)
+    return family.causal_class if family is not None and model_type == family.types[0] else ""
+
+
 def _standalone_config(source: ConversionSource) -> dict[str, Any]:
     """Return the source's configuration; a type that exists only inside multimodal models
     becomes that of the same model by itself.
     """
     keys = dict(source.model.config.data)
-    model_type = STANDALONE_TYPES.get(str(keys.get("model_type")))
-    if model_type is None:
+    family = FAMILIES.find(str(keys.get("model_type")))
+    if family is None or not family.standalone_type:
         return keys
     defaults = source.model.config.defaults_used  # of the two types, which may differ
     stated = {
@@ -97,7 +103,7 @@ def _standalone_config(source: ConversionSource) -> dict[str, Any]:
         for key, x in defaults.items()
         if isinstance(x, (bool, int, float, str))
     }
-    changed = stated | keys | {"model_type": model_type}
+    changed = stated | keys | {"model_type": family.standalone_type}
     for name in ("rope_scaling", "rope_parameters"):
         if isinstance(rope := keys.get(name), Mapping):
             kept = {
@@ -112,7 +118,7 @@ def _standalone_config(source: ConversionSource) -> dict[str, Any]:
 
 def _without_wrapper(section: Any, source: ConversionSource) -> Any:
     """Return a quantization config with the names that modules have in the text model alone."""
-    old, new = NAME_PREFIXES.get(source.model.wrapper, ("", ""))[::-1]
+    old, new = find_wrapper(source.model.wrapper).prefix[::-1]
     if not old:
         return section
 

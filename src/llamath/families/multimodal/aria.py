@@ -9,10 +9,9 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.image_sizes import FixedImage
 from ..counted_towers import Modules, counted, counted_tower, each
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config, with_features, without_images
 from ..towers import plain_siglip_tower
-from ..wrappers import LLAVA_FORMS
 
 _QUERIES = {1225: 128, 4900: 256}
 _ATTENTION = "cross_attn.multihead_attn."
@@ -44,7 +43,9 @@ _MODULES = {
 }
 
 
-@multimodal(forms=_FORMS, modules=_MODULES)
+@multimodal(
+    Wrapper(types="aria", text_type="aria_text", prefix=WHOLE), forms=_FORMS, modules=_MODULES
+)
 def aria(c: Config, text: Decoder) -> Assembly:
     c.ignore("max_value_projector_patch_to_query_dict")
     v = part_config(c, "vision_config", {})

@@ -5,14 +5,15 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import shuffled_projector
 from ..tower_parts import feature_width, with_crops, with_features
 from ..towers import AYA_TOWER, read_tower
-from ..wrappers import LLAVA_FORMS
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(
+    Wrapper(types="aya_vision", text_type="cohere2", prefix=WHOLE, tied=True), forms=LLAVA_FORMS
+)
 def aya_vision(c: Config, text: Decoder) -> Assembly:
     tower = with_features(
         c, read_tower(c, "siglip_vision_model", AYA_TOWER), default=-1, strategy="full"

@@ -9,11 +9,11 @@ from ...core.config import Config
 from ...core.image_sizes import FixedImage
 from ..blip_tower import blip_tower
 from ..counted_towers import counted_tower
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import check_class, part_config
 
 
-@multimodal()
+@multimodal(Wrapper(types="blip", text_type="blip_text_model", tied=True))
 def blip(c: Config, text: Decoder) -> Assembly:
     c.ignore(
         "projection_dim",

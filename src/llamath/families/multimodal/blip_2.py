@@ -8,12 +8,16 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ..blip_tower import blip_tower
 from ..counted_towers import counted_tower
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Part, Wrapper, assemble, multimodal
 from ..qformer import QFORMER_NAMES, qformer
 from ..tower_parts import check_class, part_config, without_images
 
 
-@multimodal()
+@multimodal(
+    Wrapper(
+        types="blip-2 instructblip instructblipvideo", text_type="opt", prefix=WHOLE, tied_by="text"
+    )
+)
 def blip_2(c: Config, text: Decoder) -> Assembly:
     c.ignore("image_text_hidden_size", "use_decoder_only_language_model", "initializer_factor")
     check_class(

@@ -8,7 +8,7 @@ from ...core.constructors import layer_norm, linear
 from ...core.expr import product
 from ...core.image_sizes import PixelBudget
 from ...core.towers import MLPProjector
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 from ..towers import cosmos3_edge_tower
 from .cosmos3_omni import DIFFUSERS
@@ -24,6 +24,7 @@ _TEXT = {x: f"model.language_model.{x}" for x in ("embed_tokens", "layers.", "no
 
 
 @multimodal(
+    Wrapper(types="cosmos3_edge", text_type="cosmos3_edge_text", prefix=("model.", "")),
     inside={x: DIFFUSERS[x] for x in ("attn.q", "attn.k", "attn.v", "attn.o")},
     modules=_MODULES,
     forms={"hf-modules": _TEXT},

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
 from ..tower_parts import part_config
 
@@ -22,7 +22,11 @@ DIFFUSERS = {
 }
 
 
-@multimodal(inside=DIFFUSERS, forms={"hf-older": {}, "hf-modules": {**_TEXT, **_PARTS}})
+@multimodal(
+    Wrapper(types="cosmos3_omni", text_type="qwen3_vl_text", prefix=("model.", "")),
+    inside=DIFFUSERS,
+    forms={"hf-older": {}, "hf-modules": {**_TEXT, **_PARTS}},
+)
 def cosmos3_omni(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen3_tower(vision)

@@ -10,7 +10,7 @@ from ...core.multimodal import CountedTower, UnreadBlock
 from ...utils.errors import safe
 from ..counted_towers import conv
 from ..deep_encoder import DEEP_NAMES, deep_projector, deep_tower, feature_encoder
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..sam_tower import sam_tower
 
 _TILES = 9
@@ -18,7 +18,7 @@ _TILES = 9
 _KEYS = {"hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
 
 
-@multimodal()
+@multimodal(Wrapper(types="deepseek_ocr", text_type="deepseek_v2"))
 def deepseek_ocr(c: Config, text: Decoder) -> Assembly:
     v, p = c.sub("vision_config"), c.sub("projector_config")
     v.ignore("image_size", "mlp_ratio", "model_name", "model_type")

@@ -13,7 +13,7 @@ from ...core.positions import AxialRope
 from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..counted_towers import Modules, counted, counted_tower, each
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 _NAMES = {
@@ -28,7 +28,7 @@ _NAMES = {
 }
 
 
-@multimodal()
+@multimodal(Wrapper(types="deepseek_v41", text_type="deepseek_v41_text"))
 def deepseek_v41(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     if v.get("max_wh_ratio", None) is not None:

@@ -6,12 +6,15 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear
 from ...core.towers import MLPProjector
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width
 from ..towers import read_tower
 
 
-@multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})
+@multimodal(
+    Wrapper(types="deepseek_vl", text_type="llama", prefix=LANGUAGE_MODEL, tied=True),
+    forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}},
+)
 def deepseek_vl(c: Config, text: Decoder) -> Assembly:
     tower, d = read_tower(c, "siglip_vision_model", {}), text.width
     block = MLPProjector(

@@ -9,13 +9,16 @@ from ...core.config import Config
 from ...core.constructors import linear, weight
 from ..counted_towers import Modules, conv, counted_part
 from ..joined_parts import joined_parts
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Part, Wrapper, assemble, multimodal
 from ..sam_tower import NECK_NAMES, SAM_NAMES, sam_neck, sam_tower
 from ..tower_parts import feature_width, part_config
 from ..towers import read_tower
 
 
-@multimodal(forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}})
+@multimodal(
+    Wrapper(types="deepseek_vl_hybrid", text_type="llama", prefix=LANGUAGE_MODEL, tied=True),
+    forms={"hf-5": {"model.vision_model.vision_model.": "model.vision_model."}},
+)
 def deepseek_vl_hybrid(c: Config, text: Decoder) -> Assembly:
     d, low, v = (
         text.width,

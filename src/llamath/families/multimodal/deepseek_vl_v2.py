@@ -13,7 +13,7 @@ from ...core.expr import Expr, product
 from ...core.image_sizes import WholeAndTiles
 from ...core.towers import MLPProjector
 from ...utils.errors import UnknownModel, safe
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Variant, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width
 from ..towers import siglip_tower
 
@@ -37,7 +37,14 @@ _NAMES = {
 }
 
 
-@multimodal()
+@multimodal(
+    Wrapper(
+        types="deepseek_vl_v2",
+        text_type="deepseek_v2",
+        prefix=("", "language."),
+        variants=(Variant("architectures", ["DeepseekOCRForCausalLM"], "deepseek_ocr"),),
+    )
+)
 def deepseek_vl_v2(c: Config, text: Decoder) -> Assembly:
     if (tag := c.get("tile_tag", "2D")) != "2D":
         raise c.error("tile_tag", f"should be 2D, not {safe(repr(tag), 40)}")

@@ -12,7 +12,7 @@ from ...core.image_sizes import PixelBudget
 from ...core.positions import AxialRope
 from ...core.towers import MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, without_images
 
 _FC = {"gate": "fc1", "up": "fc3", "down": "fc2"}
@@ -29,7 +29,7 @@ _NAMES = {
 _PROJECTOR = {"patch_norm": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}
 
 
-@multimodal()
+@multimodal(Wrapper(types="dots_ocr", text_type="qwen2", flat=True))
 def dots_ocr(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config")
     v.ignore(

@@ -15,7 +15,7 @@ from ...core.machine import Machine, X
 from ...core.positions import AxialRope
 from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import Block, repeat
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..qwen_towers import FC_NAMES, QWEN_NAMES
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
@@ -78,7 +78,12 @@ _MODULES = {
 _ROUTERS = frozenset(f"mlp.{x}router.weight" for x in _MOE.values())
 
 
-@multimodal(forms={"hf-modules": _IN_MEMORY}, modules=_MODULES, plain=_ROUTERS)
+@multimodal(
+    Wrapper(types="ernie4_5_vl_moe", text_type="ernie4_5_vl_moe_text", tied=True),
+    forms={"hf-modules": _IN_MEMORY},
+    modules=_MODULES,
+    plain=_ROUTERS,
+)
 def ernie4_5_vl_moe(c: Config, text: Decoder) -> Assembly:
     v, out = part_config(c, "vision_config", {}), text.width
     d, F = (

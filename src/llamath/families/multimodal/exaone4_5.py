@@ -5,12 +5,12 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import rms
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen_merger
 from ..tower_parts import part_config
 
 
-@multimodal()
+@multimodal(Wrapper(types="exaone4_5", text_type="exaone4", prefix=LANGUAGE_MODEL))
 def exaone4_5(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen2_5_tower(vision, kv_heads=8)

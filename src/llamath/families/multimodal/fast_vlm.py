@@ -14,7 +14,7 @@ from ...core.multimodal import CountedBlock
 from ...core.tree import repeat
 from ...utils.errors import UnknownModel, safe
 from ..counted_towers import Modules, conv, counted, counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 
 _TOWER, _ARGUMENTS = "fastvit_mci3", {"inference_mode": True}
@@ -23,7 +23,11 @@ _WIDTHS, _DEPTHS, _ATTENDING = (96, 192, 384, 768, 1536), (2, 12, 24, 4, 2), 3
 _FEATURES = 3072
 
 
-@multimodal()
+@multimodal(
+    Wrapper(
+        types="fast_vlm", text_type="qwen2", prefix=LANGUAGE_MODEL, tied=False, tied_by="either"
+    )
+)
 def fast_vlm(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     name, args = v.get("architecture", _TOWER), v.get("model_args", _ARGUMENTS)

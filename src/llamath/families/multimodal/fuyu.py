@@ -11,7 +11,7 @@ from ...core.expr import Expr, product
 from ...core.image_sizes import LinedImage
 from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import Stack
-from ..multimodal_registry import Assembly, Tower, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import side
 
 _MODULES = {
@@ -21,7 +21,9 @@ _MODULES = {
 }
 
 
-@multimodal(forms={"hf-modules": _MODULES})
+@multimodal(
+    Wrapper(types="fuyu", text_type="persimmon", prefix=WHOLE), forms={"hf-modules": _MODULES}
+)
 def fuyu(c: Config, text: Decoder) -> Assembly:
     c.ignore("image_size", "pad_token_id", "image_token_id")
     p, channels, d = (

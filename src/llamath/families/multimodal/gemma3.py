@@ -5,14 +5,15 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.towers import PooledProjector
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import pooled_projector
 from ..tower_parts import without_images
 from ..towers import read_tower
-from ..wrappers import LLAVA_FORMS
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(
+    Wrapper(types="gemma3", text_type="gemma3_text", prefix=WHOLE, tied=True), forms=LLAVA_FORMS
+)
 def gemma3(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model")
     projector = pooled_projector(c, tower.block, text)

@@ -11,13 +11,13 @@ from ...utils.errors import UnknownModel, safe
 from ..conformer_towers import gemma3n_conformer
 from ..counted_towers import Modules, counted_part, each, table
 from ..mobilenet_tower import FEATURES, mobilenet
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 
 _MOBILENET = "mobilenetv5_300m_enc"
 
 
-@multimodal()
+@multimodal(Wrapper(types="gemma3n", text_type="gemma3n_text", prefix=LANGUAGE_MODEL, tied=True))
 def gemma3n(c: Config, text: Decoder) -> Assembly:
     v, a = part_config(c, "vision_config", {}), part_config(c, "audio_config", {})
     if (name := v.get("architecture", _MOBILENET)) != _MOBILENET or v.get("model_args", {}):

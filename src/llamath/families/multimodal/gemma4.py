@@ -10,10 +10,10 @@ from ..gemma4_towers import (
     gemma4_sees_later,
     gemma4_vision_tower,
 )
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 
 
-@multimodal()
+@multimodal(Wrapper(types="gemma4", text_type="gemma4_text", prefix=LANGUAGE_MODEL, tied=True))
 def gemma4(c: Config, text: Decoder) -> Assembly:
     vision = audio = projector = audio_projector = None
     if "vision_config" in c:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..gemma4_towers import gemma4_patch_embedder, gemma4_projector, gemma4_sees_later
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 
 MODULES = {
     "model.vision_embedder.": "model.embed_vision.",
@@ -16,7 +16,12 @@ MODULES = {
 """Names of the modules in memory."""
 
 
-@multimodal(forms={"hf-modules": MODULES})
+@multimodal(
+    Wrapper(
+        types="gemma4_unified", text_type="gemma4_unified_text", prefix=LANGUAGE_MODEL, tied=True
+    ),
+    forms={"hf-modules": MODULES},
+)
 def gemma4_unified(c: Config, text: Decoder) -> Assembly:
     vision = projector = audio_projector = None
     if "vision_config" in c:

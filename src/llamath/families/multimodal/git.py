@@ -9,12 +9,14 @@ from ...core.config import Config
 from ...core.constructors import layer_norm, linear, weight
 from ...core.towers import LinearProjector
 from ..counted_towers import with_unread
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import clip_tower
 
 
-@multimodal()
+@multimodal(
+    Wrapper(types="git", text_type="git_text", flat=True, outer_keys="num_image_with_embedding")
+)
 def git(c: Config, text: Decoder) -> Assembly:
     v, d = part_config(c, "vision_config", {}), text.width
     tower = clip_tower(v, patch=16)

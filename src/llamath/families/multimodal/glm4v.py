@@ -16,7 +16,15 @@ from ...core.machine import Machine, X
 from ...core.positions import AxialRope
 from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import Block, repeat
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import (
+    LANGUAGE_MODEL,
+    Assembly,
+    Part,
+    Tower,
+    Wrapper,
+    assemble,
+    multimodal,
+)
 from ..qwen_towers import QWEN_NAMES
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
@@ -55,7 +63,11 @@ _PROJECTOR = {
 Limit = Callable[[Config, MLP], MLP]
 
 
-@multimodal()
+@multimodal(
+    Wrapper(types="glm4v glm46v glmga", text_type="glm4v_text", prefix=LANGUAGE_MODEL),
+    Wrapper(types="glm4v_moe", text_type="glm4v_moe_text", prefix=LANGUAGE_MODEL),
+    Wrapper(types="glm_ocr", text_type="glm_ocr_text", prefix=LANGUAGE_MODEL),
+)
 def glm4v(c: Config, text: Decoder) -> Assembly:
     return glm_vision(c, text, is_ocr=c.get("model_type", "") == "glm_ocr")
 

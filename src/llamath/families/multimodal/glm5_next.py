@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..hyper_shared import limited
-from ..multimodal_registry import Assembly, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, multimodal
 from .glm4v import glm_vision
 
 _MODULES = {
@@ -26,6 +26,8 @@ _MODULES = {
 }
 
 
-@multimodal(modules=_MODULES)
+@multimodal(
+    Wrapper(types="glm5_next", text_type="glm5_next_text", prefix=LANGUAGE_MODEL), modules=_MODULES
+)
 def glm5_next(c: Config, text: Decoder) -> Assembly:
     return glm_vision(c, text, is_ocr=True, limit=limited, inner=10_240)

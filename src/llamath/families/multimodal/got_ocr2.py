@@ -8,15 +8,17 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear
 from ..counted_towers import Modules, conv, counted
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Part, Wrapper, assemble, multimodal
 from ..sam_tower import SAM_NAMES, sam_tower
 from ..tower_parts import part_config
-from ..wrappers import LLAVA_FORMS
 
 _NAMES = {"first": "conv_upsampler1", "second": "conv_upsampler2", "linear": "multimodal_projector"}
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(
+    Wrapper(types="got_ocr2 pp_chart2table", text_type="qwen2", prefix=WHOLE, tied=True),
+    forms=LLAVA_FORMS,
+)
 def got_ocr2(c: Config, text: Decoder) -> Assembly:
     v, d = part_config(c, "vision_config", {}), text.width
     tower, o = sam_tower(v), v.dim("o_v", "output_channels", default=256)

@@ -10,12 +10,14 @@ from ...core.constructors import layer_norm, linear
 from ...core.expr import Expr, product
 from ...core.multimodal import CountedBlock
 from ..counted_towers import Modules, counted_part, each, stack
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import TEXT_MODEL, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 from ..towers import granite_docling_tower
 
 
-@multimodal()
+@multimodal(
+    Wrapper(types="granite_docling", text_type="granite_docling_text", prefix=TEXT_MODEL, tied=True)
+)
 def granite_docling(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     if c.get("density_router_hidden_size", None) is not None:

@@ -12,7 +12,7 @@ from ...core.image_sizes import FramedBudget
 from ...core.towers import VisionTower
 from ...core.tree import repeat
 from ..counted_towers import Modules, conv, counted, counted_tower, each
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import (
     encoder_attention,
     part_config,
@@ -63,7 +63,12 @@ _PROJECTOR = {
 }
 
 
-@multimodal(forms={"hf-modules": _IN_MEMORY})
+@multimodal(
+    Wrapper(
+        types="hunyuan_vl", text_type="hunyuan_vl_text", tied=True, tied_by="either", flat=True
+    ),
+    forms={"hf-modules": _IN_MEMORY},
+)
 def hunyuan_vl(c: Config, text: Decoder) -> Assembly:
     v, out = part_config(c, "vision_config", {}), text.width
     v.ignore(

@@ -11,7 +11,7 @@ from ...core.config import Config
 from ...core.constructors import linear, rms
 from ...core.machine import Machine, X
 from ...core.tree import Block
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen_merger
 from ..tower_parts import part_config
 
@@ -35,7 +35,15 @@ _MODULES = {
 }
 
 
-@multimodal(forms={"hf-5": _SAVED, "hf-modules": _MODULES})
+@multimodal(
+    Wrapper(
+        types="hyperclovax_vision_v2",
+        text_type="hyperclovax",
+        prefix=("", "model.language_model."),
+        tied=True,
+    ),
+    forms={"hf-5": _SAVED, "hf-modules": _MODULES},
+)
 def hyperclovax_vision_v2(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen2_5_tower(vision)

@@ -14,7 +14,7 @@ from ...core.tree import Block, Stack, repeat
 from ...utils.errors import safe
 from ..counted_towers import Modules, counted, counted_tower, stack
 from ..idefics import CrossedDecoder
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import clip_tower
 
@@ -43,7 +43,14 @@ _CROSS_LAYER = {
 }
 
 
-@multimodal()
+@multimodal(
+    Wrapper(
+        types="idefics",
+        text_type="idefics_text",
+        flat=True,
+        outer_keys="alpha_type cross_layer_interval qk_layer_norms use_resampler",
+    )
+)
 def idefics(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     tower = clip_tower(v, 768, 5120, 32, 16, patch=14, activation="gelu")

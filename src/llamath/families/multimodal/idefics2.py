@@ -10,7 +10,7 @@ from ...core.constructors import linear, rms, swiglu, weight
 from ...core.image_sizes import BoundedImage
 from ...core.multimodal import CrossAttention
 from ..counted_towers import Modules, counted, counted_tower, stack
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import TEXT_MODEL, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import plain_siglip_tower
 
@@ -28,7 +28,7 @@ _PROJECTOR = {
 }
 
 
-@multimodal()
+@multimodal(Wrapper(types="idefics2", text_type="mistral", prefix=TEXT_MODEL))
 def idefics2(c: Config, text: Decoder) -> Assembly:
     tower, r, d = (
         plain_siglip_tower(part_config(c, "vision_config", {})),

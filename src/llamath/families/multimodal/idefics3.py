@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import TEXT_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..projectors import joined_projector
 from ..tower_parts import part_config
 from ..towers import idefics3_tower
 
 
-@multimodal()
+@multimodal(Wrapper(types="idefics3", text_type="llama", prefix=TEXT_MODEL))
 def idefics3(c: Config, text: Decoder) -> Assembly:
     tower = idefics3_tower(part_config(c, "vision_config", {}))
     projector = joined_projector(c, tower.block, text)

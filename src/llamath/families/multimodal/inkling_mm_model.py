@@ -10,7 +10,7 @@ from ...core.constructors import rms
 from ...core.expr import product
 from ..counted_towers import counted_part, table
 from ..folding_tower import folding_tower
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 
 _EXPERT, _SHARED = "layers.{l}.mlp.experts.{e}.", "layers.{l}.mlp.shared_experts.{e}."
@@ -42,7 +42,7 @@ _MODULES = {
 """Names of modules in memory."""
 
 
-@multimodal(modules=_MODULES)
+@multimodal(Wrapper(types="inkling_mm_model", text_type="inkling_text"), modules=_MODULES)
 def inkling_mm_model(c: Config, text: Decoder) -> Assembly:
     c.ignore("mtp_config")
     v, a, d = part_config(c, "vision_config", {}), part_config(c, "audio_config", {}), text.width

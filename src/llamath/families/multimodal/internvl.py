@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import internvl_projector
 from ..tower_parts import part_config, with_crops, with_features
 from ..towers import internvit_tower
-from ..wrappers import LLAVA_FORMS
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(
+    Wrapper(types="internvl", text_type="qwen2", prefix=WHOLE, tied=True), forms=LLAVA_FORMS
+)
 def internvl(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, internvit_tower(part_config(c, "vision_config", {})), default=-1)
     if tower.block.feature_layers == (-1,):  # after the norm

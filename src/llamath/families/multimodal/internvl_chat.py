@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import internvl_projector
 from ..tower_parts import part_config, with_crops
 from ..towers import internvit_tower
@@ -33,7 +33,7 @@ REQUIRED = (
 PROJECTOR = {"norm": "mlp1.0", "linear_1": "mlp1.1", "linear_2": "mlp1.3"}
 
 
-@multimodal()
+@multimodal(Wrapper(types="internvl_chat", prefix=WHOLE))
 def internvl_chat(c: Config, text: Decoder) -> Assembly:
     c.ignore(
         "ps_version",

@@ -17,7 +17,15 @@ from ...core.towers import VisionTower
 from ...core.tree import Block, Stack, repeat
 from ..counted_towers import Modules, table, with_unread
 from ..image_quantizer import image_quantizer
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import (
+    LANGUAGE_MODEL,
+    Assembly,
+    Part,
+    Tower,
+    Wrapper,
+    assemble,
+    multimodal,
+)
 from ..tower_parts import (
     encoder_attention,
     part_config,
@@ -59,7 +67,7 @@ _TOWER = {
 }
 
 
-@multimodal()
+@multimodal(Wrapper(types="janus", text_type="llama", prefix=LANGUAGE_MODEL, tied=True))
 def janus(c: Config, text: Decoder) -> Assembly:
     v, q = part_config(c, "vision_config", {}), part_config(c, "vq_config", {})
     d, out = v.dim("d_v", "hidden_size", default=1024), v.dim("d_p", "projection_dim", default=2048)

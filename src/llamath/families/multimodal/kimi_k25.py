@@ -13,7 +13,7 @@ from ...core.positions import AxialRope
 from ...core.towers import MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ...utils.errors import safe
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, without_images
 
 TOWER_NAMES = {
@@ -62,7 +62,11 @@ _FIXED = {
 """Keys of published configurations, each of which has one known value."""
 
 
-@multimodal(forms=_FORMS, modules=_MODULES)
+@multimodal(
+    Wrapper(types="kimi_k25", text_type="deepseek_v3", prefix=WHOLE, tied=True),
+    forms=_FORMS,
+    modules=_MODULES,
+)
 def kimi_k25(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     for key, known in _FIXED.items():

@@ -14,7 +14,7 @@ from ...core.positions import AxialRope
 from ...core.towers import EncoderAttention, MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ...utils.errors import safe
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config, side, vit_layer
 from .kimi_k25 import TOWER_NAMES
 
@@ -37,7 +37,7 @@ _EPS = 2.0**-23
 _PROJECTOR = {"linear_1": "proj.0", "linear_2": "proj.2", "out_norm": "post_norm"}
 
 
-@multimodal()
+@multimodal(Wrapper(types="kimi_k3", text_type="kimi_k3_text", overrides_type=True, prefix=WHOLE))
 def kimi_k3(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     for key, known in _FIXED.items():

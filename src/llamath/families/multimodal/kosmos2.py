@@ -7,7 +7,7 @@ from ...core.config import Config
 from ...core.constructors import linear, weight
 from ...core.multimodal import CrossAttention
 from ..counted_towers import Modules, counted, counted_tower
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import clip_tower
 
@@ -19,7 +19,7 @@ _PROJECTOR = {
 }
 
 
-@multimodal()
+@multimodal(Wrapper(types="kosmos-2", text_type="kosmos_2_text_model", tied=True, tied_by="either"))
 def kosmos2(c: Config, text: Decoder) -> Assembly:
     tower, d, attn = (
         clip_tower(part_config(c, "vision_config", {}), 1024, 4096, 24, 16, patch=14),

@@ -6,11 +6,11 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear, rms, weight
 from ..counted_towers import Modules, counted_part, each, stack, table
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config, vit_sizes
 
 
-@multimodal()
+@multimodal(Wrapper(types="kosmos-2.5", text_type="kosmos_2_5_text_model", tied_by="text"))
 def kosmos2_5(c: Config, text: Decoder) -> Assembly:
     v, out = part_config(c, "vision_config", {}), text.width
     d, F, L, H = vit_sizes(v, 1536, 3968, 18, 24)

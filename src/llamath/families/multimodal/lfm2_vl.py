@@ -10,12 +10,21 @@ from ...core.constructors import layer_norm, linear
 from ...core.expr import product
 from ...core.image_sizes import SplitBudget
 from ...core.towers import MLPProjector
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import siglip2_tower
 
 
-@multimodal(forms={"hf-5": {"model.vision_tower.vision_model.": "model.vision_tower."}})
+@multimodal(
+    Wrapper(
+        types="lfm2_vl",
+        text_type="lfm2",
+        prefix=LANGUAGE_MODEL,
+        tied=True,
+        tied_keys=("tie_embedding", "tie_word_embeddings"),
+    ),
+    forms={"hf-5": {"model.vision_tower.vision_model.": "model.vision_tower."}},
+)
 def lfm2_vl(c: Config, text: Decoder) -> Assembly:
     tower, k = siglip2_tower(part_config(c, "vision_config", {})), c.get("downsample_factor", 2)
     p, d, inner = (

@@ -16,7 +16,7 @@ from ...core.towers import EncoderAttention, MLPProjector, PatchEmbedding, Visio
 from ...core.tree import Block, sequence
 from ..counted_towers import conv, counted_tower
 from ..layers_shared import layer_kinds
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config, side
 
 _TOWER = {
@@ -47,7 +47,9 @@ _MODULES = {
 _NO_LIMITS = "the limits on the size of its images are in no published file"
 
 
-@multimodal(modules=_MODULES)
+@multimodal(
+    Wrapper(types="lfm3_vl", text_type="lfm3", prefix=LANGUAGE_MODEL, tied=True), modules=_MODULES
+)
 def lfm3_vl(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     v.ignore("initializer_range")

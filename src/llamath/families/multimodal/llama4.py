@@ -12,7 +12,7 @@ from ...core.image_sizes import CanvasImage
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..counted_towers import counted_tower
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes
 
 _NAMES = {
@@ -34,7 +34,7 @@ _ADAPTER = {
 }
 
 
-@multimodal()
+@multimodal(Wrapper(types="llama4", text_type="llama4_text", prefix=WHOLE, tied_by="text"))
 def llama4(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     vision.ignore(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import mlp_projector
 from ..tower_parts import with_features
 from ..towers import CLIP_LARGE, read_tower
-from ..wrappers import LLAVA_FORMS
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(Wrapper(types="llava", text_type="llama", prefix=WHOLE), forms=LLAVA_FORMS)
 def llava(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "clip_vision_model", CLIP_LARGE), default=-2)
     projector = mlp_projector(c, tower.block, text)

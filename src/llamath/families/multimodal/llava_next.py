@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import mlp_projector, with_newlines
 from ..tower_parts import with_features, with_tiles
 from ..towers import CLIP_LARGE, read_tower
-from ..wrappers import LLAVA_FORMS
 
 RESOLUTIONS = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(
+    Wrapper(types="llava_next llava_next_video", text_type="llama", prefix=WHOLE), forms=LLAVA_FORMS
+)
 def llava_next(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "clip_vision_model", CLIP_LARGE), default=-2)
     projector = with_newlines(mlp_projector(c, tower.block, text), "multi_modal_projector.", text)

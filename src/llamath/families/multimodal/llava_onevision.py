@@ -7,16 +7,15 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...utils.errors import safe
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import mlp_projector, with_newlines
 from ..tower_parts import with_features, with_tiles
 from ..towers import SIGLIP_LARGE, read_tower
-from ..wrappers import LLAVA_FORMS
 
 RESOLUTIONS = tuple((384 * h, 384 * w) for h in range(1, 7) for w in range(1, 7))
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(Wrapper(types="llava_onevision", text_type="qwen2", prefix=WHOLE), forms=LLAVA_FORMS)
 def llava_onevision(c: Config, text: Decoder) -> Assembly:
     tower = with_features(
         c, read_tower(c, "siglip_vision_model", SIGLIP_LARGE), default=-1, strategy="full"

@@ -6,23 +6,28 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, weight
 from ..counted_towers import Modules, counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Variant, Wrapper, assemble, declare_wrapper, multimodal
 from ..tower_parts import feature_width, part_config
 from ..towers import plain_siglip_tower
 
+_IGNORED = (
+    "batch_vision_input image_size patch_size slice_mode use_image_id version vision_batch_size"
+)
 
-@multimodal()
-def minicpmv2_6(c: Config, text: Decoder) -> Assembly:
-    c.ignore(
-        "batch_vision_input",
-        "image_size",
-        "patch_size",
-        "slice_config",
-        "slice_mode",
-        "use_image_id",
-        "version",
-        "vision_batch_size",
+declare_wrapper(Wrapper(types="minicpmv", variants=(Variant("version", 2.6, "minicpmv2_6"),)))
+
+
+@multimodal(
+    Wrapper(
+        types="minicpmv2_6",
+        text_type="qwen2",
+        prefix=("", "llm."),
+        flat=True,
+        outer_keys=f"{_IGNORED} drop_vision_last_layer query_num",
     )
+)
+def minicpmv2_6(c: Config, text: Decoder) -> Assembly:
+    c.ignore("slice_config", *_IGNORED.split())
     if c.get("drop_vision_last_layer", False):
         raise c.error("drop_vision_last_layer", "is true; only false is supported, as published")
     v = part_config(c, "vision_config")

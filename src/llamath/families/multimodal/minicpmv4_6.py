@@ -13,12 +13,15 @@ from ...core.expr import Expr, product
 from ...core.tree import sequence
 from ..counted_towers import Modules, counted, counted_part
 from ..joined_parts import joined_parts
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 from ..towers import plain_siglip_tower
 
 
-@multimodal()
+@multimodal(
+    Wrapper(types="minicpmv4_6 minicpmv4_7", text_type="qwen3_5_text", prefix=LANGUAGE_MODEL),
+    Wrapper(types="minicpm_ocr", text_type="qwen3_5_text", prefix=LANGUAGE_MODEL, tied=True),
+)
 def minicpmv4_6(c: Config, text: Decoder) -> Assembly:
     c.ignore(
         "downsample_mode",

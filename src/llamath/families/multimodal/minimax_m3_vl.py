@@ -15,7 +15,7 @@ from ...core.machine import Machine, X
 from ...core.positions import AxialRope
 from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import Block, repeat
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes
 from ..towers import CLIP_NAMES
 
@@ -68,7 +68,9 @@ _MODULES = {
 }
 
 
-@multimodal(modules=_MODULES)
+@multimodal(
+    Wrapper(types="minimax_m3_vl", text_type="minimax_m3_vl_text", prefix=WHOLE), modules=_MODULES
+)
 def minimax_m3_vl(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     v.ignore("image_size")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..mistral_large4 import NAMES
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..projectors import merging_projector
 from ..tower_parts import with_features, with_merged_patches
 from ..towers import PIXTRAL_NAMES, read_tower
@@ -79,7 +79,11 @@ _MODULES = {
 }
 
 
-@multimodal(forms={"hf-modules": {"layers.": "model.language_model.layers."}}, modules=_MODULES)
+@multimodal(
+    Wrapper(types="mistral_large4", text_type="mistral_large4_text", tied=False),
+    forms={"hf-modules": {"layers.": "model.language_model.layers."}},
+    modules=_MODULES,
+)
 def mistral_large4(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "pixtral", _TOWER), default=-1, strategy=None)
     projector = merging_projector(c, tower.block, text)._replace(names=_PROJECTOR)

@@ -12,7 +12,7 @@ from ...core.image_sizes import CanvasImage
 from ...core.towers import LinearProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..counted_towers import Modules, counted_tower, stack
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 
@@ -53,7 +53,7 @@ _FORMS = {
 }
 
 
-@multimodal(forms=_FORMS)
+@multimodal(Wrapper(types="mllama", text_type="mllama_text_model", prefix=WHOLE), forms=_FORMS)
 def mllama(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     d, F = (

@@ -14,7 +14,7 @@ from ...core.multimodal import CountedBlock
 from ...core.towers import EncoderAttention, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ..counted_towers import counted_tower
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import part_config, side, vit_layer, vit_sizes
 
 _LAYER, _LAYER_IN_MEMORY = "transformer.resblocks.{l}.", "model.vision_tower.layers.{l}."
@@ -65,6 +65,7 @@ image; patches on a side of a square."""
 
 
 @multimodal(
+    Wrapper(types="molmo2", text_type="molmo2_text"),
     forms={"hf-modules": {"model.transformer.blocks.": "model.language_model.layers."}},
     modules=_MODULES,
 )

@@ -14,7 +14,7 @@ from ...core.towers import PatchEmbedding, VisionTower
 from ...core.tree import fold, repeat
 from ..counted_towers import Modules, counted, counted_tower
 from ..moondream import check_unpacked
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, vit_layer
 
 _NAMES = {
@@ -32,7 +32,12 @@ _PROJECTOR = {"linear_1": "vision.proj_mlp.fc1", "linear_2": "vision.proj_mlp.fc
 _ACTIVATION = "gelu_pytorch_tanh"
 
 
-@multimodal()
+_NOTE = (
+    "in Moondream the first 730 tokens attend to each other; here each attends to those before it"
+)
+
+
+@multimodal(Wrapper(types="moondream1", text_type="moondream_text", inner=True, note=_NOTE))
 def moondream(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     d, F = v.dim("d_v", "enc_dim", default=1152), v.dim("F_v", "enc_ff_dim", default=4304)

@@ -13,7 +13,15 @@ from ...core.positions import AxialRope
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import sequence
 from ..layers_shared import listed_layers
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import (
+    LANGUAGE_MODEL,
+    Assembly,
+    Part,
+    Tower,
+    Wrapper,
+    assemble,
+    multimodal,
+)
 from ..tower_parts import encoder_attention, part_config, side, vit_layer, vit_sizes, without_images
 
 _NAMES = {
@@ -36,7 +44,9 @@ _PROJECTOR = {
 _WINDOW, _FULL = "window_attention", "full_attention"
 
 
-@multimodal()
+@multimodal(
+    Wrapper(types="muse_glimmer", text_type="muse_glimmer_text", prefix=LANGUAGE_MODEL, tied=False)
+)
 def muse_glimmer(c: Config, text: Decoder) -> Assembly:
     return assemble(text, **glimmer_parts(c, text))
 

@@ -9,12 +9,20 @@ from ...core.config import Config
 from ...core.constructors import linear, rms
 from ...core.tree import sequence
 from ..counted_towers import Modules, conv, counted, counted_part, stack
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import (
+    LANGUAGE_MODEL,
+    Assembly,
+    Part,
+    Tower,
+    Wrapper,
+    assemble,
+    multimodal,
+)
 from ..tower_parts import part_config
 from .muse_glimmer import glimmer_parts
 
 
-@multimodal()
+@multimodal(Wrapper(types="muse_spark", text_type="muse_spark_text", prefix=LANGUAGE_MODEL))
 def muse_spark(c: Config, text: Decoder) -> Assembly:
     audio, parts = _audio(part_config(c, "audio_config", {})), glimmer_parts(c, text)
     prefix, tower = parts["vision"]

@@ -11,7 +11,7 @@ from ...core.machine import Machine, X
 from ...core.towers import LayerScale, MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import Weight, repeat
 from ..counted_towers import Modules, with_unread
-from ..multimodal_registry import Assembly, Names, Part, Tower, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Names, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, side, vit_layer
 
 
@@ -101,7 +101,9 @@ def radio(c: Config, frames: Expr) -> Tower:
 
 
 @multimodal(
-    forms={"hf-modules": {"language_model.backbone.": "language_model.model."}}, modules=_MODULES
+    Wrapper(types="nemotron_h_omni", text_type="nemotron_h", prefix=WHOLE),
+    forms={"hf-modules": {"language_model.backbone.": "language_model.model."}},
+    modules=_MODULES,
 )
 def nemotron_h_omni(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})

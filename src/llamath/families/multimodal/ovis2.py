@@ -13,7 +13,15 @@ from ...core.towers import VisionTower
 from ...core.tree import repeat
 from ...utils.errors import safe
 from ..counted_towers import Modules, counted, counted_tower
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import (
+    LANGUAGE_MODEL,
+    Assembly,
+    Part,
+    Tower,
+    Wrapper,
+    assemble,
+    multimodal,
+)
 from ..tower_parts import (
     encoder_attention,
     part_config,
@@ -44,7 +52,7 @@ _PROJECTOR = {
 _CHOICES = ("softmax", "st_argmax", "gumbel_argmax")
 
 
-@multimodal()
+@multimodal(Wrapper(types="ovis2", text_type="qwen2", prefix=LANGUAGE_MODEL, tied=True))
 def ovis2(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     v.ignore("attention_dropout", "initializer_range")

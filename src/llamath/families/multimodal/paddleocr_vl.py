@@ -12,14 +12,17 @@ from ...core.image_sizes import PixelBudget
 from ...core.positions import AxialRope
 from ...core.towers import EncoderAttention, MLPProjector
 from ...core.tree import repeat
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Tower, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 from ..towers import paddleocr_tower
 
 _PARTS = {"visual.": "model.visual.", "mlp_AR.": "model.projector."}
 
 
-@multimodal(forms={"hf-modules": {**_PARTS, "model.": "model.language_model."}})
+@multimodal(
+    Wrapper(types="paddleocr_vl", text_type="paddleocr_vl_text", tied=True),
+    forms={"hf-modules": {**_PARTS, "model.": "model.language_model."}},
+)
 def paddleocr_vl(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     tower, k = paddleocr_tower(v), v.dim("k_v", "spatial_merge_size", default=2)

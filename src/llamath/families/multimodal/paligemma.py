@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import linear_projector
 from ..towers import PALIGEMMA_TOWER, read_tower
-from ..wrappers import LLAVA_FORMS
+
+_NOTE = (
+    "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"
+)
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(
+    Wrapper(types="paligemma", text_type="gemma", prefix=WHOLE, tied=True, note=_NOTE),
+    forms=LLAVA_FORMS,
+)
 def paligemma(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model", PALIGEMMA_TOWER)
     projector = linear_projector(

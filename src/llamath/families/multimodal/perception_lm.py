@@ -12,7 +12,7 @@ from ...core.constructors import layer_norm, linear, weight
 from ...core.expr import Expr
 from ...utils.errors import UnknownModel, safe
 from ..counted_towers import Modules, conv, counted_part, each, stack
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 
 
@@ -39,7 +39,7 @@ _ARGUMENTS = (
 )
 
 
-@multimodal()
+@multimodal(Wrapper(types="perception_lm", text_type="llama", prefix=LANGUAGE_MODEL))
 def perception_lm(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config")
     name, given = v.get("architecture", ""), v.sub("model_args")

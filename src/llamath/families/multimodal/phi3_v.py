@@ -11,7 +11,7 @@ from ...core.expr import Expr, product
 from ...core.image_sizes import EnlargedImage
 from ...utils.errors import safe
 from ..counted_towers import Modules, counted, counted_tower
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..towers import CLIP_LARGE, clip_tower
 
 _CLIP = "openai/clip-vit-large-patch14-336"
@@ -28,7 +28,9 @@ _PROJECTOR = {
 }
 
 
-@multimodal()
+@multimodal(
+    Wrapper(types="phi3_v", text_type="phi3", flat=True, outer_keys="embd_layer img_processor")
+)
 def phi3_v(c: Config, text: Decoder) -> Assembly:
     v, layer = c.sub("img_processor"), c.sub("embd_layer")
     for key in ("image_dim_out", "model_name"):

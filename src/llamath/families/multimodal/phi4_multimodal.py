@@ -10,7 +10,7 @@ from ...core.constructors import linear, weight
 from ...core.image_sizes import FixedImage
 from ..conformer_towers import phi4_conformer
 from ..counted_towers import Modules, counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
 from ..towers import SIGLIP_NAMES, siglip_tower
 
@@ -21,7 +21,11 @@ _SIGLIP = {
 _IMAGES, _SOUND = "model.embed_tokens_extend.image_embed.", "model.embed_tokens_extend.audio_embed."
 
 
-@multimodal()
+@multimodal(
+    Wrapper(
+        types="phi4_multimodal", text_type="phi3", flat=True, outer_keys="embd_layer img_processor"
+    )
+)
 def phi4_multimodal(c: Config, text: Decoder) -> Assembly:
     v, a, d = part_config(c, "vision_config", {}), part_config(c, "audio_config", {}), text.width
     v.ignore(

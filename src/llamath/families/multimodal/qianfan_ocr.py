@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import internvl_projector
 from ..tower_parts import part_config, with_crops, with_features
 from ..towers import INTERNVIT_NAMES, internvit_tower
@@ -27,7 +27,9 @@ _MODULES = {
 }
 
 
-@multimodal(forms=_FORMS, modules=_MODULES)
+@multimodal(
+    Wrapper(types="qianfan_ocr", text_type="qwen3", prefix=WHOLE), forms=_FORMS, modules=_MODULES
+)
 def qianfan_ocr(c: Config, text: Decoder) -> Assembly:
     tower = with_features(
         c, internvit_tower(part_config(c, "vision_config", {}), biased=True), default=-1

@@ -6,7 +6,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import rms
 from ..audio_towers import qwen2_5_omni_audio
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen_merger
 from ..tower_parts import part_config
 
@@ -14,7 +14,10 @@ _PARTS = {"visual.": "model.visual.", "audio_tower.": "model.audio_tower."}
 _SPLIT = {f"layers.{{l}}.attn.{x}": f"blocks.{{l}}.attn.{x}" for x in "qkv"}
 
 
-@multimodal(forms={"hf-modules": {**_PARTS, "model.": "model.language_model."}})
+@multimodal(
+    Wrapper(types="qwen2_5_omni_thinker", text_type="qwen2_5_omni_text"),
+    forms={"hf-modules": {**_PARTS, "model.": "model.language_model."}},
+)
 def qwen2_5_omni_thinker(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen2_5_tower(vision)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder, Norm
 from ...core.config import Config
 from ...core.constructors import layer_norm, rms
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen2_5_tower, qwen2_tower, qwen_merger
 from ..tower_parts import part_config
 
@@ -17,7 +17,10 @@ FORMS = {
 }
 
 
-@multimodal(forms=FORMS)
+@multimodal(
+    *(Wrapper(types=x, text_type=f"{x}_text", flat=True) for x in ("qwen2_vl", "qwen2_5_vl")),
+    forms=FORMS,
+)
 def qwen2_vl(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     if c.get("model_type", "") == "qwen2_vl":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..audio_towers import qwen3_omni_audio
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
 from ..tower_parts import part_config
 
@@ -19,7 +19,10 @@ _WORDS = {
 }
 
 
-@multimodal(forms={"hf-modules": {**_PARTS, "model.": "model.language_model."}})
+@multimodal(
+    Wrapper(types="qwen3_omni_moe_thinker", text_type="qwen3_omni_moe_text"),
+    forms={"hf-modules": {**_PARTS, "model.": "model.language_model."}},
+)
 def qwen3_omni_moe_thinker(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen3_tower(vision)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..qwen_towers import qwen3_merger, qwen3_tower
 from ..tower_parts import part_config
 
@@ -17,7 +17,9 @@ _MODULES = {
 }
 
 
-@multimodal(modules=_MODULES)
+@multimodal(
+    Wrapper(types="qwen4_exp", text_type="qwen4_exp_text", prefix=LANGUAGE_MODEL), modules=_MODULES
+)
 def qwen4_exp(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen3_tower(vision, deepstack=())

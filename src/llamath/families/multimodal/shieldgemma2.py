@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Wrapper, assemble, multimodal
 from ..projectors import pooled_projector
 from ..towers import read_tower
 
@@ -17,10 +17,16 @@ _SAVED = {
 
 
 @multimodal(
+    Wrapper(
+        types="shieldgemma2",
+        text_type="gemma3_text",
+        prefix=("", "model.language_model."),
+        tied=True,
+    ),
     forms={
         "hf-5": _SAVED,
         "hf-modules": _SAVED | {"model.language_model.model.": "model.language_model."},
-    }
+    },
 )
 def shieldgemma2(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model")

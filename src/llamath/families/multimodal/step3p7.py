@@ -13,7 +13,7 @@ from ...core.positions import AxialRope
 from ...core.towers import LayerScale, VisionTower
 from ...core.tree import repeat
 from ..counted_towers import Modules, conv, counted, counted_tower
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..tower_parts import encoder_attention, part_config, patch_embedding, side, vit_layer
 
 _BLOCK, _LAYER = "transformer.resblocks.{l}.", "model.vision_model.layers.{l}."
@@ -79,7 +79,11 @@ _TILE, _LONGEST = 504, 3024
 """Sides of windows, and of the largest image, in the processor of transformers."""
 
 
-@multimodal(modules=_MODULES, forms={"hf-modules": {"model.": "model.language_model."}})
+@multimodal(
+    Wrapper(types="step3p7", text_type="step3p5"),
+    modules=_MODULES,
+    forms={"hf-modules": {"model.": "model.language_model."}},
+)
 def step3p7(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     d, L = (

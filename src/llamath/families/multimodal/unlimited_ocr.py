@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...core.blocks import Attention, Decoder, Layer
 from ...core.config import Config
 from ..deep_encoder import DEEP_NAMES, deep_projector, deep_tower, feature_encoder
-from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, Wrapper, assemble, multimodal
 from ..sam_tower import SAM_NAMES, sam_tower
 from ..tower_parts import part_config, side, vit_sizes
 
@@ -37,7 +37,16 @@ _PROJECTOR_IN_MEMORY = {
 }
 
 
-@multimodal(forms={"hf-modules": {"model.": "model.language_model."}})
+_NOTE = (
+    "in Unlimited OCR the last tokens after the prompt alone are kept; "
+    "here all tokens of a context count as the prompt"
+)
+
+
+@multimodal(
+    Wrapper(types="unlimited_ocr", text_type="unlimited_ocr_text", note=_NOTE),
+    forms={"hf-modules": {"model.": "model.language_model."}},
+)
 def unlimited_ocr(c: Config, text: Decoder) -> Assembly:
     windows = {
         x.attn.window.after_prompt

@@ -11,7 +11,15 @@ from ...core.image_sizes import PixelBudget
 from ...core.positions import AxialRope
 from ...core.towers import MLPProjector, VisionTower
 from ...core.tree import repeat
-from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..multimodal_registry import (
+    LANGUAGE_MODEL,
+    Assembly,
+    Part,
+    Tower,
+    Wrapper,
+    assemble,
+    multimodal,
+)
 from ..tower_parts import (
     encoder_attention,
     feature_width,
@@ -26,7 +34,7 @@ from ..towers import SIGLIP_NAMES
 _NAMES = {path: name.removeprefix("vision_model.") for path, name in SIGLIP_NAMES.items()}
 
 
-@multimodal()
+@multimodal(Wrapper(types="video_llama_3", text_type="qwen2", prefix=LANGUAGE_MODEL))
 def video_llama_3(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     d, F, L, H = vit_sizes(v)

@@ -7,11 +7,10 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..joined_parts import joined_parts
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import mlp_projector
 from ..tower_parts import with_features
 from ..towers import read_tower
-from ..wrappers import LLAVA_FORMS
 
 _FORMS = {
     name: {
@@ -23,7 +22,7 @@ _FORMS = {
 }
 
 
-@multimodal(forms=_FORMS)
+@multimodal(Wrapper(types="video_llava", text_type="llama", prefix=WHOLE), forms=_FORMS)
 def video_llava(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "clip_vision_model", {}), default=-2)
     projector = mlp_projector(c, tower.block, text)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import LLAVA_FORMS, WHOLE, Assembly, Wrapper, assemble, multimodal
 from ..projectors import mlp_projector
 from ..tower_parts import feature_width, with_features
 from ..towers import CLIP_LARGE, read_tower
-from ..wrappers import LLAVA_FORMS
 
 
-@multimodal(forms=LLAVA_FORMS)
+@multimodal(Wrapper(types="vipllava", text_type="llama", prefix=WHOLE), forms=LLAVA_FORMS)
 def vipllava(c: Config, text: Decoder) -> Assembly:
     tower = with_features(
         c,

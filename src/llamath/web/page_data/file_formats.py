@@ -20,7 +20,7 @@ from ...checkpoint.formats.gguf import (
     REQUIRED_TYPES,
 )
 from ...config_keys import NO_EFFECT
-from ...families.classes import HEADED
+from ...families.model_class import HEADED
 from ...utils.file_diagnosis import page_objects, page_patterns
 
 _IDENTITY_KEYS = frozenset(("architectures", "model_type"))

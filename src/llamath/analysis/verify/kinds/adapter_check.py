@@ -30,7 +30,7 @@ from ....checkpoint.open import (
     open_checkpoint,
     packings_of,
 )
-from ....families.classes import headless_scheme
+from ....families.model_class import headless_scheme
 from ....loading import Source, load_family
 from ....model import FamilyModel
 from ....utils.access import may_read

@@ -14,7 +14,7 @@ from ....checkpoint.folders.diffusers import (
 )
 from ....checkpoint.formats.folder import resolve_inside
 from ....checkpoint.formats.manifest import Manifest
-from ....families.registry import MODEL_TYPES
+from ....families.registry import FAMILIES
 from ....utils.errors import ConfigError, FormatError, LlamathError, safe
 from ....utils.number_format import format_count
 from ....utils.strict_json import read_json
@@ -148,7 +148,7 @@ def _known_model(part: PipelinePart, config: Mapping[str, Any]) -> Iterator[Find
     """Yield the findings of a text model of a known family, which is verified against its
     config.
     """
-    if str(config.get("model_type")) not in MODEL_TYPES or not any(
+    if FAMILIES.find(str(config.get("model_type"))) is None or not any(
         not x.variant for x in part.weights
     ):
         return

@@ -15,8 +15,8 @@ from typing import Any
 from ....checkpoint.formats.dtypes import find_dtype
 from ....checkpoint.formats.manifest import Manifest
 from ....checkpoint.open import OpenedCheckpoint, packings_of
-from ....families.registry import MODEL_TYPES
-from ....families.wrappers import TEXT_KEYS
+from ....families.multimodal_registry import TEXT_KEYS
+from ....families.registry import FAMILIES
 from ....utils.errors import ConfigError, FormatError, LlamathError, RemoteError, safe
 from ....utils.number_format import format_count
 from ..structure_report import StructureReport
@@ -113,7 +113,7 @@ def is_unknown_family(config: Mapping[str, Any]) -> bool:
     """
     texts = [config[x] for x in TEXT_KEYS if isinstance(config.get(x), Mapping)]
     types = [config.get("model_type"), *(x.get("model_type") for x in texts)]
-    return not any(isinstance(x, str) and x in MODEL_TYPES for x in types)
+    return not any(isinstance(x, str) and FAMILIES.find(x) is not None for x in types)
 
 
 def config_of(opened: OpenedCheckpoint) -> Mapping[str, Any] | None:
