@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _text_models_of_wrappers(request: pytest.FixtureRequest) -> None:
-    """Let `AutoModelForCausalLM` find a class of text models that transformers lists under its wrapper alone."""
+    """Let `AutoModelForCausalLM` find the classes of families that transformers lists under a wrapper, or not at all."""
     if request.node.get_closest_marker("transformers"):
         from support.transformers_pair import register_text_classes
 

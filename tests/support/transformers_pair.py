@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from torch import Tensor
 
 import llamath
 from llamath.core.multimodal import CountedBlock
+from llamath.families.registry import FAMILIES
 from llamath.torch import Decoder, build, canonical_weights, load_weights
 
 torch.set_num_threads(1)  # models this small are slower with more
@@ -96,13 +97,21 @@ def make_pair(config: dict[str, Any]) -> Pair:
     return Pair(config, theirs, ours, saved)
 
 
+@cache
 def register_text_classes() -> None:
-    """Let `AutoModelForCausalLM` find a class of text models that transformers lists under its wrapper alone."""
+    """Let `AutoModelForCausalLM` find the classes of families that transformers lists under a wrapper, or not at all."""
     import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    transformers.AutoModelForCausalLM.register(
-        transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True
-    )
+    for family in {x.name: x for x in FAMILIES.import_all().values()}.values():
+        model_type = family.types[0]
+        if family.causal_class and model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            transformers.AutoModelForCausalLM.register(
+                CONFIG_MAPPING[model_type],
+                getattr(transformers, family.causal_class),
+                exist_ok=True,
+            )
 
 
 def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -162,10 +171,6 @@ def transformers_class(config: dict[str, Any]) -> Any:
     """The transformers class for this config."""
     import transformers
 
-    if config["model_type"] == "mistral4":
-        model_class = transformers.Mistral4ForCausalLM
-        model_class.from_config = classmethod(model_class._from_config.__func__)
-        return model_class
     return (
         transformers.AutoModelForImageTextToText
         if "text_config" in config
