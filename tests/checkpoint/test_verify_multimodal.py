@@ -20,18 +20,40 @@ AUDIO = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
 }
-MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "voxtral": ({"model_type": "llama"}, AUDIO, "audio_tower."),
+VQ = {
+    "codebook_size": 16,
+    "embed_dim": 2,
+    "latent_channels": 2,
+    "base_channels": 32,
+    "channel_multiplier": [1, 1],
+    "num_res_blocks": 1,
+    "hidden_size": 32,
 }
+IMAGE_TOKENS = {"<image>": 5, "<|visual token 000001|>": 6}
+MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "voxtral": (
+        "AutoModelForSpeechSeq2Seq",
+        {"text_config": TEXT | {"model_type": "llama"}, "audio_config": AUDIO},
+        "audio_tower.",
+    ),
+    "emu3": (
+        "AutoModelForImageTextToText",
+        {
+            "text_config": TEXT | {"pad_token_id": 0},
+            "vq_config": VQ,
+            "vocabulary_map": IMAGE_TOKENS,
+        },
+        "vqmodel.",
+    ),
+}
+"""Model type → the auto class of transformers, a configuration, and the beginning of names of other parts."""
 
 
 def save(model_type: str, folder: Path) -> Path:
     transformers = pytest.importorskip("transformers")
-    text, audio, _ = MODELS[model_type]
-    config = transformers.AutoConfig.for_model(
-        model_type, text_config=TEXT | text, audio_config=audio
-    )
-    transformers.AutoModelForSpeechSeq2Seq.from_config(config).save_pretrained(folder)
+    auto, keys, _ = MODELS[model_type]
+    config = transformers.AutoConfig.for_model(model_type, **keys)
+    getattr(transformers, auto).from_config(config).save_pretrained(folder)
     return folder
 
 
