@@ -497,6 +497,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "size of the sliding window in tokens, the query's own included; null: no window",
             "cache: these layers keep no more; compute",
         ),
+        "keep_window_size": (
+            "the most keys that a query attends to, chosen by a learned mask (Doge)",
+            "compute: which keys are masked",
+        ),
         "use_sliding_window": ("whether sliding_window is used at all", "cache; compute"),
         "max_window_layers": (
             "first layer with a sliding window (Qwen2-MoE: first without), with use_sliding_window",
@@ -1204,6 +1208,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layer_freq": (
             "n: after the first dense layers, every nth has experts",
             "nothing: only 1 is supported",
+        ),
+        "is_moe": (
+            "whether experts of one neuron stand beside each MLP (Doge)",
+            "weights of the experts",
         ),
         "mimo_v2_flash/moe_layer_freq": (
             "for each layer: 1 for experts, 0 for a dense MLP (MiMo-V2)",

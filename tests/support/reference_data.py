@@ -34,6 +34,7 @@ COUNTED = (
         "baichuan-2",
         "deepseek_v41-",
         "diffllama-",
+        "doge-",
         "gemma3n-",
         "jetmoe-",
         "mistral_large4-",

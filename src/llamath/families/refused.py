@@ -21,8 +21,6 @@ _TYPES_BY_REASON = {
     "it is a byte-level model of four transformers, whose patches depend on the text": "blt",
     "its attention has learned biases by relative position and segment, and its input "
     "a learned prompt": "cpmant",
-    "its attention masks keys by their values, and its experts are single neurons, "
-    "chosen across tokens": "doge",
     "its latent attention has gates and norms of its own, and other sizes in "
     "layers with a window": "dots3_note_text",
     "its two stacks of layers are run several times in turn": "hrm_text",
