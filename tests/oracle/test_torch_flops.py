@@ -13,7 +13,8 @@ import pytest
 
 import llamath
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.graph.recorder import Graph, Node, record
+from llamath.analysis.graph.node import Node
+from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES
 from llamath.core.blocks import Decoder
 from llamath.core.config import Config

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from llamath.analysis.graph.recorder import FLOAT32, INT64, GraphRecorder, Node
+from llamath.analysis.graph.node import FLOAT32, INT64, Node
+from llamath.analysis.graph.recorder import GraphRecorder
 from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.core.attention_facts import AttentionWindow, ScoreTransform

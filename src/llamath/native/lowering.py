@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from math import inf, prod
 from typing import Any, NamedTuple
 
-from ..analysis.graph.recorder import Node, UsedWeight
+from ..analysis.graph.node import Node, UsedWeight
 from ..analysis.graph.unrolled import record_unrolled
 from ..core.blocks import Decoder, MoE
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning

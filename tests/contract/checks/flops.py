@@ -15,7 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.graph.recorder import Graph, Node, record
+from llamath.analysis.graph.node import Node
+from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES
 from llamath.core.config import Config
 from llamath.core.expr import product

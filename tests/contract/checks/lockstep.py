@@ -8,7 +8,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from llamath.analysis.graph.recorder import Graph, Node, record
+from llamath.analysis.graph.node import Node
+from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.walkthrough import reads_on
 from llamath.core.expr import total

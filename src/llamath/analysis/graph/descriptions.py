@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.positions import Rope
-from .recorder import Node
+from .node import Node
 
 OVER_CACHED_KEYS = "over all previous keys"
 _VIEWS = frozenset(("cast", "embeddings", "merge_heads", "select_layer", "slice", "split_heads"))

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...core.expr import Expr, total
-from .recorder import Graph, Node, Region
+from .node import Node
+from .recorder import Graph, Region
 from .rules import RULES
 from .saved_rules import elements_per_token
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isqrt
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
@@ -18,106 +18,7 @@ from ...core.extensions.encoder_decoder import EncoderDecoder
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
-
-Sharding = Literal["", "tensor", "expert"]
-
-
-class UsedWeight(Record):
-    """A weight that an operation uses: `path` has `{l}` for the layer and `{e}` for the expert."""
-
-    path: str
-    weight: Weight
-    group: str = ""  # under which it is counted
-    split: Split | None = None  # how tensor parallelism shards it
-
-    @property
-    def shape(self) -> tuple[Expr, ...]:
-        """Its dimensions, output first."""
-        return self.weight.shape
-
-
-class Node:
-    """One operation with its result. A view shares the storage of its first input."""
-
-    __slots__ = (
-        "attributes",
-        "group",
-        "in_expert",
-        "inputs",
-        "max_parts",
-        "op",
-        "path",
-        "shape",
-        "sharding",
-        "storage",
-        "weights",
-        "width",
-        "without_gradient",
-    )
-
-    def __init__(
-        self,
-        op: str,
-        path: str,
-        group: str,
-        inputs: tuple[Node, ...],
-        shape: tuple[Expr, ...],
-        width: int,
-        weights: tuple[UsedWeight, ...],
-        view: bool,
-        attributes: Mapping[str, Any],
-    ) -> None:
-        self.op = op
-        self.path = path  # of the block whose forward it is part of
-        self.group = weights[0].group if weights else group  # under which its FLOPs are counted
-        self.inputs = inputs
-        self.shape = shape
-        self.width = width  # bytes of an element
-        self.weights = weights
-        self.attributes = attributes
-        self.storage: Node = inputs[0].storage if view else self
-        self.without_gradient = False
-        self.in_expert: bool = op == "dispatch" or (
-            op != "combine" and any(x.in_expert for x in inputs)
-        )
-        self.sharding, self.max_parts = _sharding(op, inputs, weights)
-
-    @property
-    def size(self) -> Expr:
-        """The number of elements."""
-        return product(self.shape)
-
-    @property
-    def is_view(self) -> bool:
-        """Whether it shares the storage of its input."""
-        return self.storage is not self
-
-    def __repr__(self) -> str:
-        return f"Node({self.op} {self.path} [{', '.join(x.symbol for x in self.shape)}])"
-
-
-def _sharding(
-    op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
-) -> tuple[Sharding, int]:
-    """Return how tensor parallelism shards a result, and the largest number of shards (0: any).
-
-    A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of
-    experts are those that were routed to the experts of a rank.
-    """
-    if op in ("lookup", "combine"):
-        return "", 0
-    whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
-    for weight in weights:
-        if (split := weight.split) is not None and len(weights[0].shape) > 1:
-            return (
-                ("tensor", split.parts if split.on_indivisible == "copy" else 0)
-                if split.axis == 0
-                else (whole, 0)
-            )
-    for x in inputs:
-        if x.sharding == "tensor":
-            return "tensor", x.max_parts
-    return whole, 0
+from .node import FLOAT32, INT64, Node, UsedWeight
 
 
 class Region:
@@ -881,8 +782,6 @@ def _num_rows(rows: Sequence[UsedWeight]) -> int:
 
 ENCODED_ROWS = ("keys", "values")
 """What is kept of the tokens of an encoder."""
-FLOAT32, INT64 = 4, 8
-"""Bytes of an element that has this dtype whatever the dtype of the model."""
 
 
 def record(

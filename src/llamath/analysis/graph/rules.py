@@ -15,7 +15,7 @@ from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, minimum, product, total
 from ...utils.record_type import Record
 from . import descriptions as describe
-from .recorder import Node, UsedWeight
+from .node import Node, UsedWeight
 from .saved_rules import (
     SavedRule,
     save_act,

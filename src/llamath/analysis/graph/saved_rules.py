@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from ...core.expr import Expr, Variable, ceil_div, floor_div, maximum, minimum, product, total
 from ...core.tree import LETTERS
 from ...utils.record_type import Record
-from .recorder import FLOAT32, INT64, Node
+from .node import FLOAT32, INT64, Node
 
 _ESTIMATED = frozenset(
     {"compress", "gated_delta_rule", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"}

@@ -8,7 +8,7 @@ from typing import Any
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...render.tables import Column, Table
-from .operations import Operation, WeightUse
+from .steps import Step, WeightUse
 from .walkthrough import Walkthrough, WalkthroughStage
 
 _COLUMNS = (
@@ -45,7 +45,7 @@ def _rows(walk: Walkthrough, layer: int | None) -> Iterator[tuple[Any, ...]]:
             )
 
 
-def format_shape(x: Operation) -> str:
+def format_shape(x: Step) -> str:
     """`[B, T, H, h] = [1, 7, 32, 128]`."""
     letters, numbers = ", ".join(d.symbol for d in x.shape), ", ".join(map(str, x.shape))
     return f"[{letters}] = [{numbers}]"

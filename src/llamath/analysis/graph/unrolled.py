@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr
-from .recorder import FLOAT32, INT64, GraphRecorder, Node, Region, _Bound, _BoundStack
+from .node import FLOAT32, INT64, Node
+from .recorder import GraphRecorder, Region, _Bound, _BoundStack
 
 
 class _UnrolledRecorder(GraphRecorder):

@@ -20,8 +20,9 @@ from ...core.tree import Stack, Weight, fold
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_ranges, short_count
 from ...utils.record_type import Record
-from .operations import Operation, list_operations
-from .recorder import Graph, Node, Region, record, record_prefill
+from .node import Node
+from .recorder import Graph, Region, record, record_prefill
+from .steps import Step, list_steps
 
 
 class _HasOperation(Protocol):
@@ -139,7 +140,7 @@ class WalkthroughStage(Record):
     times: int = 1
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
     layer: int | None = None  # the layer shown
-    steps: tuple[Operation, ...]
+    steps: tuple[Step, ...]
     nodes: tuple[Node, ...]  # the operations of the graph
 
     @property
@@ -249,12 +250,12 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
     leaves = fold(tree)
     encoder, nodes = split_encoder(graph.regions[0].nodes)
     middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
-    head = list_operations(graph, nodes[middle:], leaves)
+    head = list_steps(graph, nodes[middle:], leaves)
     if tree.head is not None:
         logits = graph.regions[0].output
         words, shape = "softmax", head[-1].shape if logits is None else logits.shape
         head += (
-            Operation(
+            Step(
                 name="probabilities",
                 kind="probabilities",
                 description=words,
@@ -268,7 +269,7 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
             [
                 WalkthroughStage(
                     name=ENCODER,
-                    steps=list_operations(graph, encoder, leaves),
+                    steps=list_steps(graph, encoder, leaves),
                     nodes=tuple(encoder),
                 )
             ]
@@ -278,7 +279,7 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
         *[x for x in layers if x.name != "layers"],
         WalkthroughStage(
             name="embedding",
-            steps=list_operations(graph, nodes[:middle], leaves),
+            steps=list_steps(graph, nodes[:middle], leaves),
             nodes=tuple(nodes[:middle]),
         ),
         *[x for x in layers if x.name == "layers"],
@@ -307,7 +308,7 @@ def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
     before, after = nodes[:last], nodes[last:]
     stages = [
         WalkthroughStage(
-            name="vision", steps=list_operations(graph, before, leaves, ""), nodes=tuple(before)
+            name="vision", steps=list_steps(graph, before, leaves, ""), nodes=tuple(before)
         ),
         *_layer_stages(graph, None),
     ]
@@ -315,7 +316,7 @@ def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
         stages.append(
             WalkthroughStage(
                 name="projector",
-                steps=list_operations(graph, after, leaves, ""),
+                steps=list_steps(graph, after, leaves, ""),
                 nodes=tuple(after),
             )
         )
@@ -324,9 +325,9 @@ def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
 
 def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]:
     """Yield one stage for each kind of layer."""
-    made: dict[tuple[object, ...], tuple[Region, tuple[Operation, ...], set[int], int]] = {}
+    made: dict[tuple[object, ...], tuple[Region, tuple[Step, ...], set[int], int]] = {}
     for region in graph.layers:
-        steps = list_operations(graph, region.nodes, fold(region.block, 1), region.path)
+        steps = list_steps(graph, region.nodes, fold(region.block, 1), region.path)
         first = made.get(key := (region.path, *(x.key for x in steps)), (region, steps, set(), 0))
         made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
     for region, steps, ids, times in made.values():

@@ -29,7 +29,8 @@ from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
 from ..default_context import default_context
 from ..graph.liveness import peak_of_layers
-from ..graph.recorder import FLOAT32, Graph, record, record_prefill
+from ..graph.node import FLOAT32
+from ..graph.recorder import Graph, record, record_prefill
 from ..memory_line import (
     MemoryLine,
     letters_of,

@@ -21,7 +21,8 @@ from ...core.tree import Block, Folded, fold, fold_field
 from ...hardware import Device
 from ...hardware.kernel_rates import BACKWARD_FLOPS, KernelRates
 from ...questions.layout import Layout
-from ..graph.recorder import Node, Region, record
+from ..graph.node import Node
+from ..graph.recorder import Region, record
 from ..graph.rules import RULES
 from ..graph.saved_rules import SavedTensor
 from ..inference.cache_bytes import cache_specs

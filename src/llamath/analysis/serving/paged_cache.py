@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 from ...core.blocks import Decoder
 from ...engines import Engine
 from ...utils.record_type import Record
-from ..graph.recorder import Graph, Node, Region
+from ..graph.node import Node
+from ..graph.recorder import Graph, Region
 from ..graph.rules import RULES, CachedTensor
 from ..inference.cache_bytes import parse_kv_dtype
 from ..inference.inference_memory import largest_fitting

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 from ...core.expr import Expr, ceil_div, maximum, minimum, product
 from ...questions.layout import Layout
 from ...utils.errors import ArgumentError, safe
-from ..graph.recorder import FLOAT32
+from ..graph.node import FLOAT32
 from ..graph.saved_rules import SavedTensor
 from .pipeline_schedule import StageActivations, saved_bytes, saved_elements
 

@@ -10,7 +10,8 @@ from functools import cached_property
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product
 from ...core.tree import Block
-from ..graph.recorder import FLOAT32, INT64, Graph, Node, record
+from ..graph.node import FLOAT32, INT64, Node
+from ..graph.recorder import Graph, record
 from ..graph.rules import RULES
 from ..graph.saved_rules import (
     Kernels,

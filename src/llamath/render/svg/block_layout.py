@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...analysis.graph.operations import Operation
+from ...analysis.graph.steps import Step
 from ...utils.record_type import Record
 
 
@@ -44,7 +44,7 @@ class Layout(Record):
         return 1 + max((*self.lanes.values(), *(x.lane for x in self.edges)), default=0)
 
 
-def layout_block(steps: Sequence[Operation]) -> Layout:
+def layout_block(steps: Sequence[Step]) -> Layout:
     """Place the steps of a block in rows and lanes; its inputs are above them."""
     names = {x.name for x in steps}
     rows = dict.fromkeys((name for x in steps for name in x.inputs if name not in names), 0)
@@ -63,7 +63,7 @@ def layout_block(steps: Sequence[Operation]) -> Layout:
 
 
 def _place(
-    x: Operation, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]
+    x: Step, rows: dict[str, int], lanes: dict[str, int], taken: set[tuple[int, int]]
 ) -> Iterator[Edge]:
     """Choose the lane of a step, and yield the edges to it."""
     row, arms = rows[x.name], x.inputs[:1] if x.kind == "add" and len(x.inputs) > 1 else ()

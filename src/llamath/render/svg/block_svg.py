@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...analysis.graph.operations import HIDDEN_STATES, Operation
 from ...analysis.graph.step_table import format_shape, format_weights, list_letters
+from ...analysis.graph.steps import HIDDEN_STATES, Step
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...model import FamilyModel
 from ...utils.number_format import format_ranges, format_si, short_count
@@ -180,7 +180,7 @@ def _step(p: _BlockDiagram, name: str) -> Iterator[str]:
     yield text((x + 8, y + BOX / 2 + 14), format_shape(step), "faint", size=SMALL)
 
 
-def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
+def _box(p: _BlockDiagram, step: Step, at: Point) -> Iterator[str]:
     wide = p.lane - 26
     left, top = at[0] - wide / 2, at[1] - BOX / 2
     note = f"{step.name}: {step.description}; {_weights(step)}" + (
@@ -205,7 +205,7 @@ def _box(p: _BlockDiagram, step: Operation, at: Point) -> Iterator[str]:
         yield text((left + 10, top + 36 + 16 * i), label, size=12)
 
 
-def _box_lines(step: Operation, room: float) -> list[str]:
+def _box_lines(step: Step, room: float) -> list[str]:
     """Return the lines of a box below its name: its weights and its description, which gets two
     lines without weights.
     """
@@ -223,7 +223,7 @@ def _box_lines(step: Operation, room: float) -> list[str]:
     return [*head, *shown]
 
 
-def _weights(step: Operation) -> str:
+def _weights(step: Step) -> str:
     return (
         f"weights {format_weights(step.weights)}, {step.parameters:,} parameters"
         if step.weights
@@ -231,7 +231,7 @@ def _weights(step: Operation) -> str:
     )
 
 
-def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
+def step_color(steps: Mapping[str, Step], step: Step) -> str:
     """Return the color class of a step: by kind, else by the group of its weights, else that of
     its inputs.
     """
@@ -247,13 +247,13 @@ def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
     return next((x for x in colors if x not in ("page", "embedding")), "other")
 
 
-def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
+def _source(steps: Mapping[str, Step], name: str) -> Step | None:
     """Return the step of this name, or the input of a norm."""
     step = steps.get(name)
     return _source(steps, step.inputs[0]) if step is not None and step.kind == "norm" else step
 
 
-def _heads(p: _BlockDiagram, scores: Operation) -> Iterator[str]:
+def _heads(p: _BlockDiagram, scores: Step) -> Iterator[str]:
     """Draw the groups of query heads that share a key and value head."""
     assert scores.node is not None
     query, keys, _ = (x.shape for x in scores.node.inputs)

@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
-from ...analysis.graph.operations import Operation
 from ...analysis.graph.step_table import format_shape, format_weights, list_letters
+from ...analysis.graph.steps import Step
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.extensions.encoder_decoder import ENCODER
 from ...utils.errors import safe
@@ -233,7 +233,7 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
         yield from (_step_row(indent, x) for x in group)
 
 
-def _step_row(indent: str, x: Operation) -> Row:
+def _step_row(indent: str, x: Step) -> Row:
     params = short_count(x.parameters) if x.weights else ""
     flops = format_si(int(x.flops)) if int(x.flops) else ""
     return indent + x.name, format_shape(x), format_weights(x.weights), params, flops, x.description

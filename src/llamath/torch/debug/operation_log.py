@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ...analysis.graph.recorder import Node
+from ...analysis.graph.node import Node
 from ..attention import ScoreParams, attention_probs
 from ..forward_context import MaskBlock
 from ..kv_cache import Cache

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...analysis.graph.operations import Operation
 from ...analysis.graph.step_table import shown_stages, step_table
+from ...analysis.graph.steps import Step
 from ...analysis.graph.walkthrough import (
     Walkthrough,
     WalkthroughStage,
@@ -48,7 +48,7 @@ class _TracedStep(Record):
 
     json_fields: ClassVar[tuple[str, ...]] = ("*step", "tensor")
 
-    step: Operation
+    step: Step
     tensor: Shape | None
 
 
@@ -161,7 +161,7 @@ class Trace(Report):
         return trace_summary(self)
 
     @property
-    def entries(self) -> list[Operation]:
+    def entries(self) -> list[Step]:
         """The steps of the pass that is shown."""
         return [step for stage in shown_stages(self.walk, self.layer) for step in stage.steps]
 
@@ -204,7 +204,7 @@ class Trace(Report):
         return (*self.model.notes, *remarks)
 
 
-def _int_shape(step: Operation) -> Shape:
+def _int_shape(step: Step) -> Shape:
     """A step's shape as integers."""
     return tuple(map(int, step.shape))
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from math import pi
 from typing import Any, NamedTuple
 
-from ...analysis.graph.recorder import Graph, Node, Region, record
+from ...analysis.graph.node import Node
+from ...analysis.graph.recorder import Graph, Region, record
 from ...analysis.graph.rules import pairs_in_blocks, pairs_in_selected_windows, pairs_in_window
 from ...analysis.inference.cache_bytes import CacheSpec, cache_specs
 from ...analysis.inference.gpu_shards import TOKENS

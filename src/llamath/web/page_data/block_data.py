@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
-from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.recorder import Graph, record
+from ...analysis.graph.steps import Step, WeightUse
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
 from ...core.blocks import MoE
 from ...core.expr import Expr, Json, product
@@ -90,7 +90,7 @@ def _title(stage: WalkthroughStage) -> str:
     return f"{place}{times}{f': {details}' if details else ''}"
 
 
-def _step(step: Operation) -> dict[str, Any]:
+def _step(step: Step) -> dict[str, Any]:
     return {
         "name": step.name,
         "kind": step.kind,
@@ -122,7 +122,7 @@ def _encode_weight(x: WeightUse) -> dict[str, Any]:
     }
 
 
-def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, Any]]:
+def _head_groups_and_experts(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
     """Yield the head groups of each mixer, and the experts of each mixture."""
     nodes = {id(x.node): x.node for x in steps if x.node is not None}.values()
     cache = next((x for x in nodes if x.op in ("update_cache", "read_cache")), None)

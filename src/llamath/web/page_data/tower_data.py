@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...analysis.graph.operations import list_operations
-from ...analysis.graph.recorder import Graph, Node
+from ...analysis.graph.node import Node
+from ...analysis.graph.recorder import Graph
+from ...analysis.graph.steps import list_steps
 from ...analysis.graph.walkthrough import WalkthroughStage, tower_stages
 from ...analysis.image_pass import ImagePass, Images, image_pass
 from ...analysis.layer_pattern import describe_layer
@@ -88,7 +89,7 @@ def _stages(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
         for x in layers.get(stack, ()):
             yield _part(stack), _layer_stage(graph, x, stack, several=len(layers[stack]) > 1)
         given |= {x: f"output of the {_block_name(stack)}s" for x in nodes if x.op == "layers"}
-        steps = list_operations(graph, nodes, leaves, "", given)
+        steps = list_steps(graph, nodes, leaves, "", given)
         if steps:
             part = _part(nodes[-1].path)
             stage = WalkthroughStage(name=part, steps=steps, nodes=tuple(nodes))
@@ -147,7 +148,7 @@ def _layer_stage(
     block = next(x.block for x in graph.layers if x.nodes[0] is stage.nodes[0])
     leaves = fold(block, 1)
     if not isinstance(block, Layer):  # without a residual stream
-        steps = list_operations(graph, stage.nodes, leaves, stack, {stage.nodes[0]: "features"})
+        steps = list_steps(graph, stage.nodes, leaves, stack, {stage.nodes[0]: "features"})
         stage = stage.replace(steps=steps)
     groups = {x.pattern: x.group for x in leaves}
     own = (

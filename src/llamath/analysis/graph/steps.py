@@ -1,4 +1,4 @@
-"""`Operation` and `list_operations`: the steps of a recorded graph as the trace and the block
+"""`Step` and `list_steps`: the steps of a recorded graph as the trace and the block
 diagrams show them.
 
 A step is an operation of the graph, with a name from the path of its block. Views and casts have no
@@ -17,7 +17,8 @@ from typing import ClassVar
 from ...core.expr import Expr, floor_div, product
 from ...core.tree import LETTERS, Folded, Weight
 from ...utils.record_type import Record
-from .recorder import Graph, Node, UsedWeight
+from .node import Node, UsedWeight
+from .recorder import Graph
 from .rules import RULES, CachedTensor, StepPart, cached_tokens
 
 HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS, ENCODER_STATES = (
@@ -79,7 +80,7 @@ class WeightUse(Record):
         return self.weight.tied or None
 
 
-class Operation(Record):
+class Step(Record):
     """One step of a forward pass."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -136,13 +137,13 @@ class Operation(Record):
         )
 
 
-def list_operations(
+def list_steps(
     graph: Graph,
     nodes: Iterable[Node],
     leaves: Iterable[Folded],
     stack: str = "layers",
     given: Mapping[Node, str] = MappingProxyType({}),
-) -> tuple[Operation, ...]:
+) -> tuple[Step, ...]:
     """Return the steps of nodes in execution order.
 
     `leaves` are the folded weights of their block, a layer of the stack at this path (empty: of no
@@ -150,10 +151,10 @@ def list_operations(
     """
     listed = tuple(nodes)
     uses = Counter(x.path for node in listed for x in node.weights)
-    return tuple(_Operations(graph, leaves, uses, stack, given).walk(listed))
+    return tuple(_Steps(graph, leaves, uses, stack, given).walk(listed))
 
 
-class _Operations:
+class _Steps:
     """Turns nodes into steps."""
 
     def __init__(
@@ -183,7 +184,7 @@ class _Operations:
         }  # node -> the steps whose outputs it stands for
         self._names: set[str] = set()
 
-    def walk(self, nodes: Iterable[Node]) -> Iterator[Operation]:
+    def walk(self, nodes: Iterable[Node]) -> Iterator[Step]:
         """Yield the steps of nodes."""
         for node in nodes:
             rule = RULES[node.op]
@@ -220,13 +221,11 @@ class _Operations:
                 yield (step := self._step(node, part, self._inputs(node.inputs), name))
                 self._read[node] = (step.name,)
 
-    def _step(
-        self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = ""
-    ) -> Operation:
+    def _step(self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = "") -> Step:
         name = self._unique(
             name or ".".join(filter(None, (_inside_layer(node.path, self._stack), part.name)))
         )
-        return Operation(
+        return Step(
             name=name,
             kind=part.kind,
             description=part.description,
