@@ -12,8 +12,8 @@ from pathlib import Path
 import llamath
 from accuracy_tables import Rows, figures, grid, table, wrap
 from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.graph.operations.saved_tensors import Kernels
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.quantized_tensors import mtp_quantized_tensors, quantized_tensors

@@ -71,7 +71,7 @@ FAULTS = (
     ),
     Fault(
         "FLOPs of an indexer lack the sum over its heads",
-        "src/llamath/analysis/graph/rules.py",
+        "src/llamath/analysis/graph/operations/attention_operations.py",
         "q.shape[3] + len(weights), pairs)",
         "q.shape[3], pairs)",
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.graph.saved_rules import Kernels
+from llamath.analysis.graph.operations.saved_tensors import Kernels
 from llamath.analysis.parallel_layout import pipeline_stages
 from llamath.analysis.training.pipeline_schedule import (
     in_flight_microbatches,

@@ -7,8 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
+from llamath.analysis.graph.operations.pair_counts import (
+    pairs_in_blocks,
+    pairs_in_window,
+    windows_seen,
+)
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.graph.rules import RULES, pairs_in_blocks, pairs_in_window, windows_seen
 from llamath.analysis.inference.cache_bytes import cache_specs
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.expr import Expr
@@ -84,21 +88,21 @@ def test_matmul_flops_equal_torch() -> None:
     )
     checked = set()
     for _, node in graph.nodes():
-        if node.op == "linear":
+        if node.op.name == "linear":
             x, weight = (
                 torch.zeros(*map(int, shape))
                 for shape in (node.inputs[0].shape, node.weights[0].shape)
             )
             with FlopCounterMode(display=False) as counter:
                 torch.nn.functional.linear(x, weight)
-        elif node.op == "attention":
+        elif node.op.name == "attention":
             q, k, v = (torch.zeros(*map(int, x.shape)).transpose(1, 2) for x in node.inputs)
             with FlopCounterMode(display=False) as counter:
                 (q @ k.mT).softmax(-1) @ v
         else:
             continue
-        checked.add(node.op)
-        assert RULES[node.op].flops(node, False) == counter.get_total_flops()  # type: ignore[misc]
+        checked.add(node.op.name)
+        assert node.op.flops(node, False) == counter.get_total_flops()  # type: ignore[misc]
     assert checked == {"linear", "attention"}
 
 
@@ -133,7 +137,7 @@ def test_layers_that_share_keys_and_values_cache_none() -> None:
 
 def test_recording_again_gives_the_same_graph() -> None:
     def facts(graph: Graph) -> list[tuple[str, str, str]]:
-        return [(x.op, x.path, " ".join(n.symbol for n in x.shape)) for _, x in graph.nodes()]
+        return [(x.op.name, x.path, " ".join(n.symbol for n in x.shape)) for _, x in graph.nodes()]
 
     tree = llamath.load("qwen3-next-80b-a3b").tree
     assert facts(record(tree)) == facts(record(tree))

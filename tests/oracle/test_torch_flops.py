@@ -14,8 +14,8 @@ import pytest
 import llamath
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
 from llamath.analysis.graph.node import Node
+from llamath.analysis.graph.operations.operation_list import OPERATIONS
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.graph.rules import RULES
 from llamath.core.blocks import Decoder
 from llamath.core.config import Config
 from llamath.core.latent_attention import LatentAttention
@@ -68,13 +68,13 @@ def counted(work: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops(), out
 
 
-def nodes(graph: Graph, op: str) -> Iterator[tuple[int, Node]]:
+def nodes(graph: Graph, name: str) -> Iterator[tuple[int, Node]]:
     """Every node of an operation, with its number of layers."""
-    return ((int(region.times), x) for region, x in graph.nodes() if x.op == op)
+    return ((int(region.times), x) for region, x in graph.nodes() if x.op.name == name)
 
 
 def flops_of(graph: Graph, op: str) -> int:
-    rule = RULES[op].flops
+    rule = OPERATIONS[op].flops
     assert rule is not None
     return sum(n * int(rule(x, False)) for n, x in nodes(graph, op))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,9 +15,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from llamath.analysis.graph.node import FLOAT32, INT64, Node
+from llamath.analysis.graph.operations import operation_list
+from llamath.analysis.graph.operations.operation import Operation as Row
+from llamath.analysis.graph.operations.operation_list import OPERATIONS as ROWS
+from llamath.analysis.graph.operations.saved_tensors import Kernels
 from llamath.analysis.graph.recorder import GraphRecorder
-from llamath.analysis.graph.rules import RULES
-from llamath.analysis.graph.saved_rules import Kernels
 from llamath.core.attention_facts import AttentionWindow, ScoreTransform
 from llamath.core.blocks import AttentionBase, ClampedMLP, ExpertGroups, MoE, PerLayerInput
 from llamath.core.constructors import embedding, layer_norm, linear, mlp, rms, swiglu, weight
@@ -28,6 +31,7 @@ from llamath.core.mixers import RecurrentMixer, StateLayer
 from llamath.core.multimodal import CrossAttention
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
 from llamath.core.tree import Block, Stack, Weight, repeat
+from llamath.torch.debug.operation_log import OperationLog
 from llamath.torch.kv_cache import Cache, KVCache
 from llamath.torch.linear_recurrence import CHUNK, SCAN_CHUNK
 from llamath.torch.module import Module, TensorOptions
@@ -326,7 +330,7 @@ CASES = [
     case("softplus", x(B, T, H), w(H), 0.0, 0.5),
     case("decay", f32(B, T, H), w(H)),
     case("decay", f32(B, T, H, n), w(H, 1)),
-    case("bounded_decay", x(B, T, H * n), w(H * n), w(H, 1), n, -5.0, **OTHER_STEPS),
+    case("bounded_decay", x(B, T, H * n), w(H, 1), w(H * n), n, -5.0, **OTHER_STEPS),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),
     case("to_model_dtype", x(B, T, d)),
@@ -852,26 +856,53 @@ def test_every_operation_is_covered() -> None:
     assert {x.spec.name for x in CASES} == set(OPERATIONS)
 
 
-def test_every_rule_is_covered() -> None:
-    nodes = {
-        node.op
+def test_every_row_is_covered() -> None:
+    found = {
+        node.op.name
         for x in CASES
         for at in x.passes
         for dtype in DTYPES
         for node, _ in run_both(x, at, dtype).recorded
     }
-    assert nodes == RULES.keys() - {"dropout"}  # a TorchMachine has none
+    # a TorchMachine has no dropout, and a pass that is unrolled has no regions of layers
+    assert found == ROWS.keys() - {"dropout", "layer_end"}
 
 
-@pytest.mark.parametrize("machine", [GraphRecorder, TorchMachine])
-def test_machine_has_the_signatures_of_the_protocol(machine: type) -> None:
-    for name in OPERATIONS:
-        expected, found = (
-            inspect.signature(getattr(x, name)).parameters.values() for x in (Machine, machine)
-        )
-        assert [(x.name, x.kind, x.default) for x in found] == [
-            (x.name, x.kind, x.default) for x in expected
-        ], name
+def arguments(function: Any) -> list[tuple[str, Any, Any]]:
+    """The name, kind and default of each argument after the machine."""
+    return [(x.name, x.kind, x.default) for x in inspect.signature(function).parameters.values()][
+        1:
+    ]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_implementations_have_the_signature_of_the_method(name: str) -> None:
+    expected = arguments(getattr(Machine, name))
+    assert arguments(getattr(TorchMachine, name)) == expected
+    for written in (vars(GraphRecorder)[name], vars(OperationLog)[name]):
+        if written.__name__ == name:  # others are made from the row and the method
+            assert arguments(written) == expected
+    row = ROWS.get(name)
+    if row is None:  # it runs blocks, and is not itself a node
+        assert vars(GraphRecorder)[name].__name__ == name
+        return
+    if row.record is not None:
+        assert arguments(row.record) == expected
+    for rule in (row.shape, row.facts, row.is_identity):
+        if rule is not None:
+            assert {*inspect.signature(rule).parameters} <= {"m", *(x for x, _, _ in expected)}
+
+
+def test_rows_have_the_names_of_their_variables() -> None:
+    rows = [
+        (variable, row)
+        for module in vars(operation_list).values()
+        if isinstance(module, ModuleType)
+        for variable, row in vars(module).items()
+        if isinstance(row, Row)
+    ]
+    assert len({id(row) for _, row in rows}) == len(ROWS)
+    assert all(variable == row.name and ROWS[variable] is row for variable, row in rows)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -902,7 +933,7 @@ def test_flops_equal_torch(case: Case, at: Pass) -> None:
     flops = sum(
         times * run.evaluate(rule(node, False))
         for node, times in run.recorded
-        if (rule := RULES[node.op].flops) is not None
+        if (rule := node.op.flops) is not None
     )
     assert counter.get_total_flops() == flops + products_within_chunks(run) - elementwise_updates(
         run
@@ -912,9 +943,9 @@ def test_flops_equal_torch(case: Case, at: Pass) -> None:
 def elementwise_updates(run: Run) -> int:
     """The FLOPs of the states of Mamba, whose update is an outer product that torch's counter does not see."""
     return sum(
-        run.evaluate(RULES[x.op].flops(x, False)) // 2
+        run.evaluate(x.op.flops(x, False)) // 2
         for x, _ in run.recorded
-        if x.op == "selective_scan"
+        if x.op.name == "selective_scan"
     )  # type: ignore[misc]
 
 
@@ -922,15 +953,15 @@ def products_within_chunks(run: Run) -> int:
     """The FLOPs that a recurrence in chunks has beyond those of one token at a time: products between the tokens of a chunk."""
     result = 0
     for node, _ in run.recorded:
-        if node.op in ("gated_delta_rule", "linear_attention", "ssm_scan"):
+        if node.op.name in ("gated_delta_rule", "linear_attention", "ssm_scan"):
             chunks = [
                 min(CHUNK, run.sizes["T"] - first) for first in range(0, run.sizes["T"], CHUNK)
             ]
             pairs = run.sizes["B"] * sum(x * x for x in chunks)
-            by_group = (2 if node.op == "gated_delta_rule" else 1) * int(
+            by_group = (2 if node.op.name == "gated_delta_rule" else 1) * int(
                 G * n
             )  # q kᵀ, and k kᵀ of the delta rule
-            if node.op == "linear_attention":
+            if node.op.name == "linear_attention":
                 by_group = int(H * n)
             elif (
                 len(node.inputs[3].shape) == 4
@@ -962,7 +993,7 @@ def saved_by_rules(run: Run, kernels: Kernels) -> int:
     """The bytes that the rules yield for one sequence, each storage once."""
     found: dict[object, int] = {}
     for node, times in run.recorded:
-        for key, x in rule(node, kernels) if (rule := RULES[node.op].saved) else ():
+        for key, x in rule(node, kernels) if (rule := node.op.saved) else ():
             if not x.shared_by_batch:
                 found.setdefault(key, times * int(x.elements) * x.bytes)
     return run.sizes["T"] * sum(found.values())

@@ -85,7 +85,7 @@ class Machine(Protocol[X]):
         """X / √(Σ x² + eps) in each head."""
         ...
 
-    def act(self, x: X, name: str) -> X:
+    def act(self, x: X, activation: str) -> X:
         """An activation function, by its name in `config.json`."""
         ...
 
@@ -171,7 +171,7 @@ class Machine(Protocol[X]):
         """
         ...
 
-    def bounded_decay(self, x: X, bias: Weight, a_log: Weight, head_dim: int, bound: float) -> X:
+    def bounded_decay(self, x: X, a_log: Weight, bias: Weight, head_dim: int, bound: float) -> X:
         """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`,
         with one number of a_log for each head.
 

@@ -210,7 +210,7 @@ class KimiDeltaAttention(RecurrentMixer):
             # (B, T, H, h)
             g = m.decay(m.split_heads(m.softplus(forget, self.dt_bias), h), self.a_log)
         else:
-            g = m.bounded_decay(forget, self.dt_bias, self.a_log, h, self.lower_bound)
+            g = m.bounded_decay(forget, self.a_log, self.dt_bias, h, self.lower_bound)
         beta = m.act(m.to_float32(self.beta(m, x)), "sigmoid")
         y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))
         gate = m.act(

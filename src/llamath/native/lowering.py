@@ -12,6 +12,13 @@ from math import inf, prod
 from typing import Any, NamedTuple
 
 from ..analysis.graph.node import Node, UsedWeight
+from ..analysis.graph.operations import attention_operations as attention
+from ..analysis.graph.operations import elementwise_operations as elementwise
+from ..analysis.graph.operations import expert_operations as routing
+from ..analysis.graph.operations import projection_operations as projections
+from ..analysis.graph.operations import recurrent_operations as recurrences
+from ..analysis.graph.operations import shape_operations as shapes
+from ..analysis.graph.operations.operation import Operation
 from ..analysis.graph.unrolled import record_unrolled
 from ..core.blocks import Decoder, MoE
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
@@ -83,7 +90,7 @@ class _Lowering:
         """Lower one operation."""
         handler = HANDLERS.get(node.op)
         if handler is None:
-            raise NotExpressible(f"the native engine has no operation {node.op} ({node.path})")
+            raise NotExpressible(f"the native engine has no operation {node.op.name} ({node.path})")
         check_shapes(node)
         self.rows[node] = next((self.rows[x] for x in node.inputs), 1)
         self.values[node] = handler(self, node)
@@ -201,9 +208,26 @@ class _Lowering:
         )
 
 
+_ROUTERS = (routing.route, routing.route_by_token)
 _ELEMENTWISE = frozenset(
-    """act add_sinusoids bounded_decay cast clamp clamped_gated dropout gated l2_norm normalize_sum
-    offset scale scale_by_position sinkhorn softcap""".split()
+    (
+        elementwise.act,
+        attention.add_sinusoids,
+        recurrences.bounded_decay,
+        shapes.to_float32,
+        shapes.to_model_dtype,
+        elementwise.clamp,
+        elementwise.clamped_gated,
+        elementwise.dropout,
+        elementwise.gated,
+        projections.l2_norm,
+        elementwise.normalize_sum,
+        elementwise.offset,
+        elementwise.scale,
+        attention.scale_by_position,
+        elementwise.sinkhorn,
+        elementwise.softcap,
+    )
 )
 """Operations whose inputs all have the size of the result."""
 
@@ -221,7 +245,8 @@ def check_shapes(node: Node) -> None:
     def expect(holds: bool, found: object = None) -> None:
         if not holds:
             raise ImpossibleModel(
-                f"{node.path or 'the model'}: {node.op} of {inputs if found is None else found} "
+                f"{node.path or 'the model'}: {node.op.name} of "
+                f"{inputs if found is None else found} "
                 f"with weights {weights} is not possible",
                 hint="the sizes of the model's parts contradict each other",
             )
@@ -229,51 +254,55 @@ def check_shapes(node: Node) -> None:
     expect(all(n > 0 for shape in (*inputs, *weights) for n in shape))
     if node.op in _ELEMENTWISE:
         expect(len({prod(x) for x in inputs}) == 1)
-    elif node.op == "linear":
+    elif node.op is projections.linear:
         expect(prod(weights[0][1:]) == last and all(x == weights[0][:1] for x in weights[1:]))
-    elif node.op == "per_head_linear":
+    elif node.op is projections.per_head_linear:
         size, transposed = int(node.attributes["size"]), node.attributes["transposed"]
         expect(
             weights[0][0] == inputs[0][-2] * size
             and last == (size if transposed else weights[0][1])
         )
-    elif node.op in ("rms_norm", "layer_norm"):
+    elif node.op in (projections.rms_norm, projections.layer_norm):
         expect(all(x[-1] == last or prod(x) == prod(inputs[0][2:]) for x in weights))
-    elif node.op in ("add", "multiply"):
+    elif node.op in (elementwise.add, elementwise.multiply):
         expect(
             all(
                 a in (b, 1) or b == 1
                 for a, b in zip(reversed(inputs[0]), reversed(inputs[1]), strict=False)
             )
         )
-    elif node.op in ("scale_by_weight", "softplus", "decay"):
+    elif node.op in (
+        elementwise.scale_by_weight,
+        recurrences.softplus,
+        recurrences.decay,
+    ):
         # inputs[0][2]: one for each head, or channel
         expect(prod(weights[0]) in (1, last, inputs[0][2], prod(inputs[0][2:])))
-    elif node.op == "slice":
+    elif node.op is shapes.split:
         start, size = int(node.attributes["start"]), int(node.shape[-1])
         expect(
             start >= 0 and size > 0 and start + size <= last,
             f"[{start}, {start + size}) of {last} channels",
         )
-    elif node.op == "split_heads":
+    elif node.op is shapes.split_heads:
         expect(
             int(node.shape[-1]) * int(node.shape[-2]) == last,
             f"{last} channels in heads of {int(node.shape[-1])}",
         )
-    elif node.op == "rope":
+    elif node.op is attention.rope:
         pairs = node.attributes["rope"].num_pairs
         expect(0 < 2 * pairs <= last, f"{pairs} pairs of {last} channels")
-    elif node.op == "attention":
+    elif node.op is attention.attention:
         (*_, heads, dim), (*_, kv_heads, key_dim), (*_, value_heads, _size) = inputs[:3]
         expect(heads % kv_heads == 0 and kv_heads == value_heads and dim == key_dim)
         expect(all(prod(x) == heads for x in weights))
-    elif node.op == "causal_conv":
+    elif node.op is recurrences.causal_conv:
         expect(
             weights[0][0] == last
             and len(weights[0]) == 2
             and all(x == weights[0][:1] for x in weights[1:])
         )
-    elif node.op == "gated_delta_rule":
+    elif node.op is recurrences.gated_delta_rule:
         (*_, heads, dim), (*_, key_heads, key_dim), (*_, value_heads, _size) = inputs[:3]
         expect(dim == key_dim and heads == key_heads and value_heads % heads == 0)
         expect(
@@ -281,14 +310,14 @@ def check_shapes(node: Node) -> None:
             and prod(inputs[4][2:]) == value_heads
             and (len(inputs[3]) < 4 or inputs[3][3] == dim)
         )
-    elif node.op == "ssm_scan":
+    elif node.op is recurrences.ssm_scan:
         (*_, heads, _size), b, c, dt = inputs
         expect(b == c and heads % b[-2] == 0 and dt[-1] == heads and prod(weights[0]) == heads)
-    elif node.op == "selective_scan":
+    elif node.op is recurrences.selective_scan:
         x, b, c, dt = inputs
         expect(b == c and x == dt and weights[0] == (last, b[-1]) and prod(weights[1]) == last)
-    elif node.op == "route":
-        moe, by_token = node.attributes["moe"], node.attributes.get("by_token")
+    elif node.op in _ROUTERS:
+        moe, by_token = node.attributes["moe"], node.op is routing.route_by_token
         expect(
             int(node.shape[-1]) <= last and (not weights or by_token or prod(weights[0]) == last)
         )
@@ -379,7 +408,7 @@ def _ids(m: _Lowering, node: Node) -> View:  # noqa: ARG001
 
 
 def _lookup(m: _Lowering, node: Node) -> View:
-    source = int(node.inputs[0].op == "positions")
+    source = int(node.inputs[0].op is shapes.token_positions)
     return m.simple(
         node,
         "lookup",
@@ -404,7 +433,7 @@ def _linear(m: _Lowering, node: Node) -> View:
 
 def _expert_linear(m: _Lowering, node: Node, x: View) -> View:
     dispatch = node.inputs[0]
-    while dispatch.op != "dispatch":
+    while dispatch.op is not routing.dispatch:
         dispatch = dispatch.inputs[0]
     moe: MoE = dispatch.attributes["moe"]
     chosen = m.whole(dispatch.inputs[1])
@@ -497,7 +526,7 @@ def _l2_norm(m: _Lowering, node: Node) -> View:
 
 
 def _activation(node: Node) -> int:
-    name = node.attributes["name"]
+    name = node.attributes["activation"]
     if name not in ACTIVATIONS:
         raise NotExpressible(f"the native engine has no activation function {name} ({node.path})")
     return ACTIVATIONS[name]
@@ -572,7 +601,7 @@ def _with_floats(name: str, *facts: str) -> Handler:
 
 
 def _softplus(m: _Lowering, node: Node) -> View:
-    low, high = node.attributes["limits"]
+    low, high = node.attributes["minimum"], node.attributes["maximum"]
     floats = (low, 3.4e38 if high == inf else high)
     return m.simple(
         node,
@@ -788,7 +817,7 @@ def _route(m: _Lowering, node: Node) -> View:
     m._routed[node] = weights
     moe: MoE = facts["moe"]
     scoring = _SCORINGS[moe.scoring]
-    if facts.get("by_token"):
+    if node.op is routing.route_by_token:
         table = m.weight(node.weights[0], "vector")
         rows = int(node.weights[0].weight.shape[0])
         m.emit(
@@ -845,11 +874,11 @@ def _dispatch(m: _Lowering, node: Node) -> View:
     m.rows[node] = int(moe.top_k)
     if moe.routing != "input":  # the experts' first products read the rows of tokens
         return View()
-    if node.inputs[1].op != "route":
+    if node.inputs[1].op not in _ROUTERS:
         raise NotExpressible(
             f"the native engine has no experts that are chosen one by one ({node.path})"
         )
-    combine = next(x for x in m.nodes if x.op == "combine" and x.inputs[1] is node.inputs[1])
+    combine = next(x for x in m.nodes if x.op is routing.combine and x.inputs[1] is node.inputs[1])
     x, weights = m.whole(node.inputs[0]), m.view(combine.inputs[2])
     return m.simple(node, "dispatch", x, weights, ints=(int(moe.top_k),))
 
@@ -858,59 +887,68 @@ def _combine(m: _Lowering, node: Node) -> View:
     moe: MoE = node.attributes["moe"]
     y, chosen, weights = (m.whole(x) for x in node.inputs)
     m.rows[node] = 1
-    dispatch = next(x for x in m.nodes if x.op == "dispatch" and x.inputs[1] is node.inputs[1])
+    dispatch = next(
+        x for x in m.nodes if x.op is routing.dispatch and x.inputs[1] is node.inputs[1]
+    )
     x = (m.whole(dispatch.inputs[0]),) if moe.zero_experts else ()
     ints = (int(moe.top_k), len(moe.experts), int(moe.routing == "input"))
     return m.simple(node, "combine", y, weights, chosen, *x, ints=ints)
 
 
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("ids", "positions"), _ids),
-    "lookup": _lookup,
-    "linear": _linear,
-    "per_head_linear": _per_head,
-    "rms_norm": _rms_norm,
-    "layer_norm": _layer_norm,
-    "l2_norm": _l2_norm,
-    "act": _act,
-    "gated": _gated,
-    "clamped_gated": _clamped_gated,
-    "add": _add,
-    "multiply": _multiply,
-    "scale": _scaled("factor"),
-    "offset": _scaled(amount="amount"),
-    "scale_by_weight": _scale_by_weight,
-    "scale_by_position": _scale_by_position,
-    "softcap": _with_floats("softcap", "cap"),
-    "clamp": _with_floats("clamp", "limit"),
-    "mix_streams": _with_floats("mix_streams"),
-    "normalize_sum": _with_floats("normalize_sum"),
-    "sinkhorn": _sinkhorn,
-    "softplus": _softplus,
-    "decay": _decay,
-    "bounded_decay": _bounded_decay,
-    "add_sinusoids": _add_sinusoids,
-    **dict.fromkeys(("cast", "dropout"), _same),
-    "split_heads": _split_heads,
-    "merge_heads": _merge_heads,
-    "slice": _slice,
-    "embeddings": lambda m, node: m.view(node.inputs[0]),
-    "select_layer": _select_layer,
-    "concat": _concat,
-    "last_token": _last_token,
-    "layer_end": _layer_end,
-    "rope": _rope,
-    "update_cache": _update_cache,
-    "read_cache": _read_cache,
-    "attention": _attention,
-    "causal_conv": _causal_conv,
-    "gated_delta_rule": _gated_delta_rule,
-    "ssm_scan": _ssm_scan,
-    "selective_scan": _selective_scan,
-    "route": _route,
-    "routing_weights": _routing_weights,
-    "scale_by_expert": _scale_by_expert,
-    "dispatch": _dispatch,
-    "combine": _combine,
+HANDLERS: dict[Operation, Handler] = {
+    **dict.fromkeys((shapes.ids, shapes.token_positions), _ids),
+    projections.lookup: _lookup,
+    projections.linear: _linear,
+    projections.per_head_linear: _per_head,
+    projections.rms_norm: _rms_norm,
+    projections.layer_norm: _layer_norm,
+    projections.l2_norm: _l2_norm,
+    elementwise.act: _act,
+    elementwise.gated: _gated,
+    elementwise.clamped_gated: _clamped_gated,
+    elementwise.add: _add,
+    elementwise.multiply: _multiply,
+    elementwise.scale: _scaled("factor"),
+    elementwise.offset: _scaled(amount="amount"),
+    elementwise.scale_by_weight: _scale_by_weight,
+    attention.scale_by_position: _scale_by_position,
+    elementwise.softcap: _with_floats("softcap", "cap"),
+    elementwise.clamp: _with_floats("clamp", "limit"),
+    elementwise.mix_streams: _with_floats("mix_streams"),
+    elementwise.normalize_sum: _with_floats("normalize_sum"),
+    elementwise.sinkhorn: _sinkhorn,
+    recurrences.softplus: _softplus,
+    recurrences.decay: _decay,
+    recurrences.bounded_decay: _bounded_decay,
+    attention.add_sinusoids: _add_sinusoids,
+    **dict.fromkeys(
+        (
+            shapes.to_float32,
+            shapes.to_model_dtype,
+            elementwise.dropout,
+        ),
+        _same,
+    ),
+    shapes.split_heads: _split_heads,
+    shapes.merge_heads: _merge_heads,
+    shapes.split: _slice,
+    shapes.embeddings: lambda m, node: m.view(node.inputs[0]),
+    shapes.select_layer: _select_layer,
+    shapes.concat: _concat,
+    shapes.last_token: _last_token,
+    shapes.layer_end: _layer_end,
+    attention.rope: _rope,
+    attention.update_cache: _update_cache,
+    attention.read_cache: _read_cache,
+    attention.attention: _attention,
+    recurrences.causal_conv: _causal_conv,
+    recurrences.gated_delta_rule: _gated_delta_rule,
+    recurrences.ssm_scan: _ssm_scan,
+    recurrences.selective_scan: _selective_scan,
+    **dict.fromkeys(_ROUTERS, _route),
+    routing.routing_weights: _routing_weights,
+    routing.scale_by_expert: _scale_by_expert,
+    routing.dispatch: _dispatch,
+    routing.combine: _combine,
 }
 """How each operation of a graph is lowered."""

@@ -142,8 +142,8 @@ class TorchMachine(ForwardContext):
     def l2_norm(self, x: Tensor, eps: float) -> Tensor:
         return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
 
-    def act(self, x: Tensor, name: str) -> Tensor:
-        return ACTIVATIONS[name](x)
+    def act(self, x: Tensor, activation: str) -> Tensor:
+        return ACTIVATIONS[activation](x)
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         return ACTIVATIONS[activation](gate) * up
@@ -212,7 +212,7 @@ class TorchMachine(ForwardContext):
         return -a_log.float().exp() * dt
 
     def bounded_decay(
-        self, x: Tensor, bias: Tensor, a_log: Tensor, head_dim: int, bound: float
+        self, x: Tensor, a_log: Tensor, bias: Tensor, head_dim: int, bound: float
     ) -> Tensor:
         shifted = (x.float() + bias.float()).unflatten(-1, (-1, head_dim))
         return bound * torch.sigmoid(

@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
 from llamath.analysis.graph.node import Node
+from llamath.analysis.graph.operations.operation_list import OPERATIONS
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.graph.rules import RULES
 from llamath.core.config import Config
 from llamath.core.expr import product
 from llamath.families.registry import find_family
@@ -64,13 +64,13 @@ def counted(work: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops(), out
 
 
-def nodes(graph: Graph, op: str) -> Iterator[tuple[int, Node]]:
+def nodes(graph: Graph, name: str) -> Iterator[tuple[int, Node]]:
     """Every node of an operation, with its number of layers."""
-    return ((int(region.times), x) for region, x in graph.nodes() if x.op == op)
+    return ((int(region.times), x) for region, x in graph.nodes() if x.op.name == name)
 
 
 def flops_of(graph: Graph, op: str) -> int:
-    rule = RULES[op].flops
+    rule = OPERATIONS[op].flops
     assert rule is not None
     return sum(n * int(rule(x, False)) for n, x in nodes(graph, op))
 
@@ -160,7 +160,7 @@ def sums_over_heads(graph: Graph) -> int:
 
 def unseen_windows(graph: Graph) -> int:
     """The FLOPs of scores of windows after a query, which Qwen4-Exp's class leaves out, query by query."""
-    rule = RULES["select_keys"].flops
+    rule = OPERATIONS["select_keys"].flops
     assert rule is not None
     return sum(
         n * int(rule(x, False) - rule(x, True))
@@ -171,7 +171,7 @@ def unseen_windows(graph: Graph) -> int:
 
 def without_gradient(graph: Graph) -> int:
     """The FLOPs of indexers, which transformers runs without gradients."""
-    rules = ((region, x, RULES[x.op].flops) for region, x in graph.nodes() if x.without_gradient)
+    rules = ((region, x, x.op.flops) for region, x in graph.nodes() if x.without_gradient)
     return sum(
         int(region.times) * int(rule(x, False)) for region, x, rule in rules if rule is not None
     ) - sums_over_heads(graph)

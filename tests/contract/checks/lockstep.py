@@ -9,8 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from llamath.analysis.graph.node import Node
+from llamath.analysis.graph.operations.attention_operations import update_cache
+from llamath.analysis.graph.operations.shape_operations import layers, merge_heads
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.walkthrough import reads_on
 from llamath.core.expr import total
 from llamath.torch import Decoder, build, initialize
@@ -19,9 +20,6 @@ from llamath.torch.kv_cache import Cache
 from support.contract import Contract, check
 
 BATCH, PROMPT, CHUNK, CAPACITY = 2, 7, 5, 16
-RECURRENCES = frozenset(("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
-COPIED = frozenset(("merge_heads",))
-"""Views of the graph that torch copies where attention or a recurrence returned its heads transposed."""
 
 
 def passes(cached: bool) -> tuple[tuple[int, int], ...]:
@@ -43,7 +41,7 @@ def nodes_in_order(graph: Graph) -> Iterator[Node]:
     """Yield the nodes of every layer in execution order."""
     regions = {id(x.block): x for x in graph.layers}
     for node in graph.regions[0].nodes:
-        if node.op == "layers":
+        if node.op is layers:
             for block in graph.tree.layers:
                 yield from regions[id(block)].nodes
         yield node
@@ -58,7 +56,8 @@ def compare(
     for node, executed in zip(nodes, log, strict=True):
         shape = tuple(int(x.at(B=BATCH, T=tokens, P=past)) for x in node.shape)
         assert executed.shape == shape and executed.width == node.width, node
-        if node.op not in COPIED and (cached or node.op != "update_cache"):
+        # torch copies heads that attention or a recurrence returned transposed
+        if node.op is not merge_heads and (cached or node.op is not update_cache):
             assert executed.is_view == node.is_view, node
 
 
@@ -86,7 +85,7 @@ def graph_and_torch_run_in_lockstep(case: Contract) -> None:
 @torch.inference_mode()
 def flops_of_every_pass_equal_torch(case: Contract) -> None:
     """But for recurrences, whose chunks have other products (tests/run/test_operations.py)."""
-    if not case.is_plain or any(node.op in RECURRENCES for _, node in record(case.tree).nodes()):
+    if not case.is_plain or any(node.op.has_state for _, node in record(case.tree).nodes()):
         return
     cached = reads_on(case.tree)
     cache = case.module.new_cache(CAPACITY if cached else 0)
@@ -95,9 +94,7 @@ def flops_of_every_pass_equal_torch(case: Contract) -> None:
             case.module(torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7, cache)
         graph = record(case.tree, decode=tokens == 1)
         flops = total(
-            region.times * rule(x, False)
-            for region, x in graph.nodes()
-            if (rule := RULES[x.op].flops)
+            region.times * rule(x, False) for region, x in graph.nodes() if (rule := x.op.flops)
         )
         expected, found = flops.at(B=BATCH, T=tokens, P=past), counter.get_total_flops()
         # experts without weights compute nothing

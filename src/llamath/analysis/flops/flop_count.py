@@ -1,8 +1,8 @@
 """The FLOPs of a forward pass and of a training step, summed over the operations of a graph.
 
 A multiply-add counts as two operations. Only matrix products, convolutions and state updates are
-counted; `analysis.graph.rules` says how. Counts are exact, as expressions over the model's
-dimensions, B sequences, T new tokens and P earlier ones.
+counted, by the rows in `analysis.graph.operations`. Counts are exact, as expressions over the
+model's dimensions, B sequences, T new tokens and P earlier ones.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 from ...core.expr import Expr, product, total
 from ...utils.record_type import Record
 from ..graph.recorder import Graph, Region
-from ..graph.rules import RULES, score_flops
 
-_SCORED = ("attention", "encoder_attention")
 Recompute = Literal["none", "selective", "full"]
 
 
@@ -95,11 +93,11 @@ def list_flops(region: Region, masked: bool = True) -> Iterator[OperationFlops]:
     mask, or all pairs.
     """
     for node in region.nodes:
-        rule = RULES[node.op]
-        if rule.flops is not None:
-            path = node.path if rule.mixing else node.weights[0].path
+        op = node.op
+        if op.flops is not None:
+            path = node.path if op.mixing else node.weights[0].path
             yield OperationFlops(
-                path, node.group, rule.mixing, rule.flops(node, masked), node.without_gradient
+                path, node.group, op.mixing, op.flops(node, masked), node.without_gradient
             )
 
 
@@ -133,9 +131,9 @@ def train_flops(
         "full": layer_flops(graph, masked).total,
     }
     scores = (
-        product((region.times, score_flops(node, masked)))
+        product((region.times, rule(node, masked)))
         for region, node in graph.nodes()
-        if node.op in _SCORED
+        if (rule := node.op.score_flops) is not None
     )
     return TrainingFlops(
         forward=whole.total,
@@ -150,7 +148,7 @@ def _without_gradient(graph: Graph, masked: bool) -> Expr:
     parts = [
         (region.times, rule(x, masked))
         for region, x in graph.nodes()
-        if x.without_gradient and (rule := RULES[x.op].flops)
+        if x.without_gradient and (rule := x.op.flops)
     ]
     return total(map(product, parts))
 

@@ -1,1 +1,1 @@
-"""The computation of a model: the graph of one pass, and rules for each of its operations."""
+"""The computation of a model: the graph of one pass, and what is known of its operations."""

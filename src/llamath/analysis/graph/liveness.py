@@ -9,12 +9,8 @@ from typing import NamedTuple
 
 from ...core.expr import Expr, total
 from .node import Node
+from .operations.saved_tensors import elements_per_token
 from .recorder import Graph, Region
-from .rules import RULES
-from .saved_rules import elements_per_token
-
-CACHED = frozenset({"keep_encoded", "read_encoded", "update_cache", "read_cache", "update_windows"})
-"""Operations whose results are in the KV cache, which counts by itself."""
 
 
 class Peak(NamedTuple):
@@ -45,7 +41,7 @@ def _peak_of_region(region: Region, measure: Callable[[Expr], Expr] = elements_p
     live: dict[Node, Expr] = {}
     most, at_peak, peak_node = -1, list[Expr](), region.nodes[0]
     for i, node in enumerate(region.nodes):
-        if not node.is_view and node.op not in CACHED:
+        if not node.is_view and not node.op.cache:
             live[node] = measure(node.size)
         if (size := sum(map(int, live.values()))) > most:
             most, at_peak, peak_node = size, list(live.values()), node
@@ -61,7 +57,7 @@ def _last_uses(region: Region) -> dict[Node, int]:
     held = list(region.call_ends)
     for i, node in enumerate(region.nodes):
         ends |= dict.fromkeys((x.storage for x in (*node.inputs, node)), i)
-        if RULES[node.op].mixing or node.op in ("keep_encoded", "update_cache"):
+        if node.op.mixing or node.op.cache == "kept":
             mixer_end = max(j for j, x in enumerate(region.nodes) if x.path.startswith(node.path))
             held += [(x.storage, mixer_end) for x in node.inputs]
     for storage, i in held:

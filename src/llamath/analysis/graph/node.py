@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.expr import Expr, product
 from ...core.tree import Split, Weight
 from ...utils.record_type import Record
+
+if TYPE_CHECKING:
+    from .operations.operation import Operation
 
 Sharding = Literal["", "tensor", "expert"]
 FLOAT32, INT64 = 4, 8
@@ -49,14 +52,13 @@ class Node:
 
     def __init__(
         self,
-        op: str,
+        op: Operation,
         path: str,
         group: str,
         inputs: tuple[Node, ...],
         shape: tuple[Expr, ...],
         width: int,
         weights: tuple[UsedWeight, ...],
-        view: bool,
         attributes: Mapping[str, Any],
     ) -> None:
         self.op = op
@@ -67,12 +69,19 @@ class Node:
         self.width = width  # bytes of an element
         self.weights = weights
         self.attributes = attributes
-        self.storage: Node = inputs[0].storage if view else self
+        self.storage: Node = inputs[0].storage if op.view else self
         self.without_gradient = False
-        self.in_expert: bool = op == "dispatch" or (
-            op != "combine" and any(x.in_expert for x in inputs)
-        )
-        self.sharding, self.max_parts = _sharding(op, inputs, weights)
+        in_expert = op.experts == "enter"
+        sharded: Node | None = None
+        for x in inputs:
+            in_expert = in_expert or x.in_expert
+            if sharded is None and x.sharding == "tensor":
+                sharded = x
+        self.in_expert: bool = in_expert and op.experts != "leave"
+        self.sharding: Sharding = ""
+        self.max_parts = 0
+        if not op.whole:
+            self.sharding, self.max_parts = _sharding(sharded, weights, in_expert)
 
     @property
     def size(self) -> Expr:
@@ -85,20 +94,19 @@ class Node:
         return self.storage is not self
 
     def __repr__(self) -> str:
-        return f"Node({self.op} {self.path} [{', '.join(x.symbol for x in self.shape)}])"
+        return f"Node({self.op.name} {self.path} [{', '.join(x.symbol for x in self.shape)}])"
 
 
 def _sharding(
-    op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
+    sharded: Node | None, weights: tuple[UsedWeight, ...], in_expert: bool
 ) -> tuple[Sharding, int]:
     """Return how tensor parallelism shards a result, and the largest number of shards (0: any).
 
     A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of
-    experts are those that were routed to the experts of a rank.
+    experts are those that were routed to the experts of a rank. Without such a weight the result is
+    sharded like an input that is.
     """
-    if op in ("lookup", "combine"):
-        return "", 0
-    whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
+    whole: Sharding = "expert" if in_expert else ""
     for weight in weights:
         if (split := weight.split) is not None and len(weights[0].shape) > 1:
             return (
@@ -106,7 +114,4 @@ def _sharding(
                 if split.axis == 0
                 else (whole, 0)
             )
-    for x in inputs:
-        if x.sharding == "tensor":
-            return "tensor", x.max_parts
-    return whole, 0
+    return (whole, 0) if sharded is None else ("tensor", sharded.max_parts)

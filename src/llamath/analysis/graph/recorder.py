@@ -8,17 +8,30 @@ identical are recorded once, as a `Region`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, isqrt
-from typing import Any, cast
+from math import isqrt
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, cast
 
-from ...core.attention_facts import AttentionWindow, ScoreTransform
+from ...core.attention_facts import AttentionWindow
 from ...core.blocks import Decoder
-from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
+from ...core.expr import Expr, minimum, product
 from ...core.extensions.encoder_decoder import EncoderDecoder
-from ...core.positions import LogNScaling, Rope, TemperatureTuning
+from ...core.machine import Machine
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
 from .node import FLOAT32, INT64, Node, UsedWeight
+from .operations import expert_operations, shape_operations
+from .operations.operation import Operation
+from .operations.operation_list import OPERATIONS
+from .recorder_methods import as_exprs, make_method
+
+_WIDTHS = {"float32": FLOAT32, "int64": INT64}
+"""Bytes of an element that has this dtype whatever the dtype of the model."""
+
+if TYPE_CHECKING:
+    _Machine = Machine[Node]
+else:
+    _Machine = object
 
 
 class Region:
@@ -145,8 +158,12 @@ class _BoundStack:
         )
 
 
-class GraphRecorder:
-    """The `Machine` that records. Every operation appends a node to the current region."""
+class GraphRecorder(_Machine):
+    """The `Machine` that records. Every operation appends a node to the current region.
+
+    Its methods are made from the rows of the operations, with the arguments of the protocol's: type
+    checkers take it for abstract.
+    """
 
     def __init__(
         self,
@@ -205,7 +222,12 @@ class GraphRecorder:
         region = Region("", block, Expr.const(1))
         self._open(region)
         nodes = [
-            self.add_node("ids" if width == INT64 else "hidden_states", (), shape, width=width)
+            self.add_node(
+                shape_operations.ids if width == INT64 else shape_operations.hidden_states,
+                (),
+                shape,
+                width=width,
+            )
             for shape, width in inputs
         ]
         root = vars(block).setdefault("_bound", _Bound(block, ""))
@@ -218,305 +240,35 @@ class GraphRecorder:
 
     def add_node(
         self,
-        op: str,
+        op: Operation,
         inputs: tuple[Node, ...],
         shape: Iterable[int],
         *,
         width: int = 0,
         weights: Iterable[UsedWeight | None] = (),
-        view: bool = False,
         **attributes: Any,
     ) -> Node:
-        """Append a node; without `width`, its elements are as wide as those of its first input."""
-        width = width or (inputs[0].width if inputs else self.activation_bytes)
+        """Append a node; without `width`, its elements have the dtype of the operation."""
         used = tuple([x for x in weights if x is not None])
-        sizes = tuple([x if isinstance(x, Expr) else Expr.const(x) for x in shape])
-        node = Node(op, self._path, self._group, inputs, sizes, width, used, view, attributes)
+        return self.append(op, inputs, as_exprs(shape), used, attributes, width)
+
+    def append(
+        self,
+        op: Operation,
+        inputs: tuple[Node, ...],
+        shape: tuple[Expr, ...],
+        weights: tuple[UsedWeight, ...],
+        attributes: Mapping[str, Any],
+        width: int = 0,
+    ) -> Node:
+        """Append a node to the current region."""
+        if not width:
+            same = inputs and not op.dtype
+            width = inputs[0].width if same else _WIDTHS.get(op.dtype, self.activation_bytes)
+        node = Node(op, self._path, self._group, inputs, shape, width, weights, attributes)
         node.without_gradient = self._without_gradient
         self._region.nodes.append(node)
         return node
-
-    # Each token alone
-
-    def token_positions(self) -> Node:
-        return self.add_node("positions", (), (self.new_tokens,), width=INT64)
-
-    def lookup(self, ids: Node, weight: UsedWeight, offset: int = 0) -> Node:
-        shape = (*ids.shape, weight.shape[1])
-        return self.add_node(
-            "lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset
-        )
-
-    def lookup_in_parts(self, ids: Node, tables: _BoundStack) -> Node:
-        weight = tables.bind(tables.stack[0], LETTERS[1]).weight
-        shape = (*ids.shape, weight.shape[1])
-        return self.add_node(
-            "lookup_in_parts", (ids,), shape, width=self.activation_bytes, weights=(weight,)
-        )
-
-    def add_sinusoids(self, x: Node, offset: int, steps: int) -> Node:
-        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset, steps=steps)
-
-    def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
-        return self.add_node(
-            "linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias)
-        )
-
-    def per_head_linear(
-        self, x: Node, weight: UsedWeight, size: int, transposed: bool = False
-    ) -> Node:
-        shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
-        return self.add_node(
-            "per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed
-        )
-
-    def rms_norm(
-        self,
-        x: Node,
-        weight: UsedWeight | None,
-        eps: float,
-        offset: float = 0.0,
-        grouped: bool = False,
-    ) -> Node:
-        return self.add_node(
-            "rms_norm", (x,), x.shape, weights=(weight,), eps=eps, offset=offset, grouped=grouped
-        )
-
-    def layer_norm(
-        self,
-        x: Node,
-        weight: UsedWeight | None,
-        bias: UsedWeight | None,
-        eps: float,
-        offset: float = 0.0,
-    ) -> Node:
-        return self.add_node(
-            "layer_norm", (x,), x.shape, weights=(weight, bias), eps=eps, offset=offset
-        )
-
-    def norm_heads(self, norm: _Bound | _BoundStack, x: Node) -> Node:
-        if isinstance(norm, _BoundStack):
-            norm = norm.bind(norm.stack[0], LETTERS[1])
-        result: Node = norm(self, x)
-        return result
-
-    def l2_norm(self, x: Node, eps: float) -> Node:
-        return self.add_node("l2_norm", (x,), x.shape, eps=eps)
-
-    def act(self, x: Node, name: str) -> Node:
-        return self.add_node("act", (x,), x.shape, name=name)
-
-    def gated(self, gate: Node, up: Node, activation: str) -> Node:
-        return self.add_node("gated", (gate, up), up.shape, name=activation)
-
-    def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
-        return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
-
-    def add(self, x: Node, y: Node) -> Node:
-        return self.add_node("add", (x, y), x.shape)
-
-    def multiply(self, x: Node, y: Node) -> Node:
-        return self.add_node("multiply", (x, y), x.shape)
-
-    def dot(self, x: Node, y: Node) -> Node:
-        return self.add_node("dot", (x, y), (*x.shape[:-1], 1))
-
-    def signed_root(self, x: Node, least: float) -> Node:
-        return self.add_node("signed_root", (x,), x.shape, least=least)
-
-    def scale(self, x: Node, factor: float) -> Node:
-        return x if factor == 1.0 else self.add_node("scale", (x,), x.shape, factor=float(factor))
-
-    def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
-        return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
-
-    def scale_by_position(
-        self, x: Node, temperature: TemperatureTuning | LogNScaling | None
-    ) -> Node:
-        return (
-            x
-            if temperature is None
-            else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
-        )
-
-    def softcap(self, x: Node, cap: float | None) -> Node:
-        return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
-
-    def mix_streams(self, x: Node, weights: Node) -> Node:
-        return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
-
-    def sinkhorn(self, x: Node, iterations: int, eps: float) -> Node:
-        return self.add_node("sinkhorn", (x,), x.shape, iterations=iterations, eps=eps)
-
-    def offset(self, x: Node, amount: float) -> Node:
-        return self.add_node("offset", (x,), x.shape, amount=float(amount))
-
-    def softmax(self, x: Node) -> Node:
-        return self.add_node("softmax", (x,), x.shape)
-
-    def normalize_sum(self, x: Node) -> Node:
-        return self.add_node("normalize_sum", (x,), x.shape)
-
-    def clamp(self, x: Node, limit: float) -> Node:
-        return self.add_node("clamp", (x,), x.shape, limit=limit)
-
-    def softplus(
-        self, x: Node, bias: UsedWeight, minimum: float = 0.0, maximum: float = inf
-    ) -> Node:
-        clamped = minimum > 0 or maximum < inf
-        return self.add_node(
-            "softplus",
-            (x,),
-            x.shape,
-            width=FLOAT32,
-            weights=(bias,),
-            clamped=clamped,
-            limits=(minimum, maximum),
-        )
-
-    def decay(self, dt: Node, a_log: UsedWeight) -> Node:
-        return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))
-
-    def bounded_decay(
-        self, x: Node, bias: UsedWeight, a_log: UsedWeight, head_dim: int, bound: float
-    ) -> Node:
-        shape = (*x.shape[:-1], x.shape[-1].exact_div(head_dim), head_dim)
-        return self.add_node(
-            "bounded_decay", (x,), shape, width=FLOAT32, weights=(a_log, bias), bound=bound
-        )
-
-    def to_float32(self, x: Node) -> Node:
-        return x if x.width == FLOAT32 else self.add_node("cast", (x,), x.shape, width=FLOAT32)
-
-    def to_model_dtype(self, x: Node) -> Node:
-        return (
-            x
-            if x.width == self.activation_bytes
-            else self.add_node("cast", (x,), x.shape, width=self.activation_bytes)
-        )
-
-    def dropout(self, x: Node) -> Node:
-        return self.add_node("dropout", (x,), x.shape) if self.with_dropout else x
-
-    # Shapes
-
-    def split_heads(self, x: Node, head_dim: int) -> Node:
-        heads = x.shape[-1].exact_div(head_dim)
-        return self.add_node("split_heads", (x,), (*x.shape[:-1], heads, head_dim), view=True)
-
-    def merge_heads(self, x: Node) -> Node:
-        return self.add_node(
-            "merge_heads", (x,), (*x.shape[:-2], x.shape[-2] * x.shape[-1]), view=True
-        )
-
-    def split(self, x: Node, *sizes: int) -> list[Node]:
-        starts = [sum(map(int, sizes[:i])) for i in range(len(sizes))]
-        return [
-            self.add_node("slice", (x,), (*x.shape[:-1], size), view=True, start=start)
-            for start, size in zip(starts, sizes, strict=True)
-        ]
-
-    def concat(self, *parts: Node) -> Node:
-        return self.add_node(
-            "concat", parts, (*parts[0].shape[:-1], total(x.shape[-1] for x in parts))
-        )
-
-    def last_token(self, x: Node) -> Node:
-        return (
-            self.add_node("last_token", (x,), (x.shape[0], 1, x.shape[2]), view=True)
-            if self.last_only
-            else x
-        )
-
-    # Images and sound
-
-    def prepend(self, x: Node, *rows: UsedWeight) -> Node:
-        return self.add_node(
-            "prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows
-        )
-
-    def drop_tokens(self, x: Node, n: int) -> Node:
-        return self.add_node(
-            "drop_tokens", (x,), (x.shape[0], x.shape[1] - n, x.shape[2]), view=True
-        )
-
-    def add_positions(self, x: Node, table: UsedWeight, method: str = "") -> Node:  # noqa: ARG002
-        return self.add_node("add_positions", (x,), x.shape, weights=(table,))
-
-    def merge_patches(
-        self, x: Node, side: int, by_channel: bool = False, padded: bool = False
-    ) -> Node:
-        squares = floor_div(x.shape[1], side * side)
-        if padded:
-            rows, columns = self.patch_grid
-            squares = Expr.const(-(-rows // side) * -(-columns // side))
-        shape = (x.shape[0], squares, side * side * x.shape[2])
-        return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
-
-    def pool_patches(self, x: Node, side: int) -> Node:
-        return self.add_node(
-            "pool_patches",
-            (x,),
-            (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]),
-            side=side,
-        )
-
-    def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
-        return self.add_node("standardize", (x,), x.shape, weights=(bias, scale))
-
-    def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
-        return self.add_node("clip", (x,), x.shape, weights=(low, high))
-
-    def encoder_attention(
-        self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None
-    ) -> Node:
-        shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
-        facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
-        if window is not None:
-            facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
-        return self.add_node("encoder_attention", (q, k, v), shape, **facts)
-
-    def encoder_tokens(self) -> tuple[Node, Node] | None:
-        if self.encoded:
-            return None
-        ids = self.add_node("encoder_ids", (), (self.batch, self.encoder_length), width=INT64)
-        return ids, self.add_node("positions", (), (self.encoder_length,), width=INT64)
-
-    def keep_encoded(self, mixer: _Bound, *rows: Node) -> list[Node]:  # noqa: ARG002
-        return [
-            self.add_node("keep_encoded", (x,), x.shape, view=True, name=name)
-            for x, name in zip(rows, ENCODED_ROWS, strict=True)
-        ]
-
-    def read_encoded(self, mixer: _Bound) -> list[Node]:
-        shape = (self.batch, self.encoder_length, mixer.kv_heads, mixer.head_dim)
-        return [self.add_node("read_encoded", (), shape, name=name) for name in ENCODED_ROWS]
-
-    def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
-        y = self.layers(layers, x)
-        return self.add_node("layer_outputs", (y,), (*y.shape[:-1], len(numbers) * y.shape[-1]))
-
-    # Tokens meet
-
-    def rope(self, x: Node, rope: Rope | None) -> Node:
-        return x if rope is None else self.add_node("rope", (x,), x.shape, rope=rope)
-
-    def update_cache(self, mixer: _Bound, *rows: Node) -> list[Node]:
-        window: AttentionWindow = mixer.window
-        keys = self.visible_keys(window)
-        shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
-        return [
-            self.add_node("update_cache", (x,), shape, window=window, name=name)
-            for x, shape, name in zip(rows, shapes, mixer.cached_rows[: len(rows)], strict=True)
-        ]
-
-    def read_cache(self, mixer: _Bound) -> list[Node]:
-        shape = (self.batch, self.visible_keys(mixer.window))
-        rows = zip(mixer.shared_rows, mixer.cached_rows, strict=True)
-        return [
-            self.add_node("read_cache", (), (*shape, *row), layer=mixer.kv_layer, name=name)
-            for row, name in rows
-        ]
 
     def visible_keys(self, window: AttentionWindow) -> Expr:
         """The number of keys that the attention of this pass computes with."""
@@ -527,261 +279,58 @@ class GraphRecorder:
             return minimum(self.past_tokens + 1, reach)
         return minimum(self.past_tokens, reach - 1) + self.new_tokens
 
-    def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node | None) -> Node:
-        shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
-        facts = {
-            "past_tokens": self.past_tokens,
-            "window": indexer.window,
-            "top_k": indexer.top_k,
-            "ratio": indexer.ratio,
-        }
-        return self.add_node(
-            "select_keys",
-            (q, k) if weights is None else (q, k, weights),
-            shape,
-            width=INT64,
-            **facts,
-        )
+    # Operations that run blocks; all others are made from their rows
 
-    def add_open_window(self, indexer: _Bound, selected: Node) -> Node:
-        shape = (*selected.shape[:2], 1, selected.shape[2] + 1)
-        return self.add_node(
-            "add_open_window", (selected,), shape, windows=(indexer.ratio, indexer.top_k)
-        )
+    def norm_heads(self, norm: Any, x: Node) -> Node:
+        if isinstance(norm, _BoundStack):
+            norm = norm.bind(norm.stack[0], LETTERS[1])
+        result: Node = norm(self, x)
+        return result
 
-    def compress(
-        self, compressor: _Bound, kv: Node, gate: Node | None, bias: UsedWeight | None
-    ) -> Node:
-        ratio, facts = compressor.ratio, {"ratio": compressor.ratio, "overlap": compressor.overlap}
-        windows = floor_div(self.past_tokens + self.new_tokens, ratio) - floor_div(
-            self.past_tokens, ratio
-        )
-        inputs = (kv,) if gate is None else (kv, gate)
-        return self.add_node(
-            "compress",
-            inputs,
-            (self.batch, windows, 1, compressor.head_dim),
-            weights=(bias,),
-            **facts,
-        )
-
-    def rope_windows(self, compressor: _Bound, x: Node, rope: Rope | None) -> Node:  # noqa: ARG002
-        return x if rope is None else self.add_node("rope_windows", (x,), x.shape, rope=rope)
-
-    def update_windows(self, compressor: _Bound, x: Node) -> Node:
-        windows = floor_div(self.past_tokens + self.new_tokens, compressor.ratio)
-        return self.add_node(
-            "update_windows", (x,), (x.shape[0], windows, *x.shape[2:]), ratio=compressor.ratio
-        )
-
-    def compressed_attention(
-        self,
-        mixer: _Bound,
-        q: Node,
-        k: Node,
-        windows: Node,
-        head_dim: int,
-        sinks: UsedWeight | None = None,
-        selected: Node | None = None,
-    ) -> Node:
-        facts = {
-            "top_k": None if selected is None else mixer.top_k,
-            "ratio": mixer.ratio,
-            "window": mixer.window,
-            "past_tokens": self.past_tokens,
-            "head_dim": head_dim,
-        }
-        inputs = (q, k, windows) if selected is None else (q, k, windows, selected)
-        return self.add_node("compressed_attention", inputs, q.shape, weights=(sinks,), **facts)
-
-    def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
-        shape = (
-            *q.shape[:3],
-            minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks),
-        )
-        facts = {
-            "past_tokens": self.past_tokens,
-            "window": indexer.window,
-            "blocks": (indexer.block_size, indexer.top_blocks),
-        }
-        return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
-
-    def reuse_selection(self, mixer: _Bound) -> Node:
-        keys = self.visible_keys(mixer.window)
-        if mixer.block_size == 1:
-            return self.add_node(
-                "reuse_selection",
-                (),
-                (self.batch, self.new_tokens, minimum(keys, mixer.top_k)),
-                width=INT64,
-            )
-        shape = (
-            self.batch,
-            self.new_tokens,
-            1,
-            minimum(floor_div(keys, mixer.block_size), mixer.top_k) + 1,
-        )
-        return self.add_node(
-            "reuse_selection", (), shape, width=INT64, windows=(mixer.block_size, mixer.top_k)
-        )
-
-    def attention(
-        self,
-        mixer: _Bound,
-        q: Node,
-        k: Node,
-        v: Node,
-        head_dim: int,
-        sinks: UsedWeight | None = None,
-        selected: Node | None = None,
-        bias: Node | None = None,
-    ) -> Node:
-        by_key = selected is not None and len(selected.shape) == 3
-        facts = {
-            "top_k": mixer.top_k if by_key else None,
-            "gathers": by_key and self.decode,
-            # size and number of the selected blocks
-            "blocks": None if selected is None else selected.attributes.get("blocks"),
-            # the same of windows before the query's own
-            "windows": None if selected is None else selected.attributes.get("windows"),
-            "window": mixer.window,
-            "past_tokens": self.past_tokens,
-            "transform": mixer.score_transform,
-            "head_dim": head_dim,
-        }
-        inputs = (q, k, v, *[x for x in (selected, bias) if x is not None])
-        return self.add_node(
-            "attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts
-        )
-
-    def hash_ngrams(
-        self, mixer: _Bound, multipliers: UsedWeight, sizes: UsedWeight, offsets: UsedWeight
-    ) -> Node:
-        shape, weights = (
-            (self.batch, self.new_tokens, sizes.shape[0]),
-            (multipliers, sizes, offsets),
-        )
-        return self.add_node(
-            "hash_ngrams", (), shape, width=INT64, weights=weights, ngram_size=mixer.ngram_size
-        )
-
-    def causal_conv(
-        self,
-        mixer: _Bound,  # noqa: ARG002
-        x: Node,
-        weight: UsedWeight,
-        bias: UsedWeight | None,
-        dilation: int = 1,
-    ) -> Node:
-        return self.add_node(
-            "causal_conv", (x,), x.shape, weights=(weight, bias), dilation=dilation
-        )
-
-    def gated_delta_rule(
-        self,
-        mixer: _Bound,  # noqa: ARG002
-        q: Node,
-        k: Node,
-        v: Node,
-        g: Node,
-        beta: Node,
-    ) -> Node:
-        return self.add_node("gated_delta_rule", (q, k, v, g, beta), v.shape, width=FLOAT32)
-
-    def linear_attention(self, mixer: _Bound, q: Node, k: Node, v: Node, layers: int) -> Node:  # noqa: ARG002
-        return self.add_node("linear_attention", (q, k, v), v.shape, width=FLOAT32)
-
-    def ssm_scan(
-        self,
-        mixer: _Bound,  # noqa: ARG002
-        x: Node,
-        b: Node,
-        c: Node,
-        dt: Node,
-        a_log: UsedWeight,
-    ) -> Node:
-        return self.add_node("ssm_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log,))
-
-    def selective_scan(
-        self,
-        mixer: _Bound,  # noqa: ARG002
-        x: Node,
-        b: Node,
-        c: Node,
-        dt: Node,
-        a_log: UsedWeight,
-        skip: UsedWeight,
-    ) -> Node:
-        return self.add_node(
-            "selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip)
-        )
-
-    # One of many
-
-    def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:
-        shape = (*logits.shape[:-1], Expr.const(moe.top_k))
-        chosen = self.add_node(
-            "route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block
-        )
-        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
-
-    def route_by_token(self, logits: Node, table: UsedWeight, moe: _Bound) -> tuple[Node, Node]:
-        shape = (*logits.shape[:-1], Expr.const(moe.top_k))
-        chosen = self.add_node(
-            "route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block, by_token=True
-        )
-        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
-
-    def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
-        return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
-
-    def experts(
-        self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node
-    ) -> Node:
+    def experts(self, moe: Any, experts: Any, x: Node, chosen: Node, weights: Node) -> Node:
         expert = experts.bind(experts.stack[0], LETTERS[1])
         rows = self.add_node(
-            "dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block
+            expert_operations.dispatch,
+            (x, chosen),
+            (product(chosen.shape), x.shape[-1]),
+            moe=moe.block,
         )
         y: Node = expert(self, rows)
+        shape = (*x.shape[:-1], y.shape[-1])
+        return self.add_node(expert_operations.combine, (y, chosen, weights), shape, moe=moe.block)
+
+    def layer_outputs(self, layers: Any, x: Node, numbers: Sequence[int]) -> Node:
+        y = self.layers(layers, x)
         return self.add_node(
-            "combine", (y, chosen, weights), (*x.shape[:-1], y.shape[-1]), moe=moe.block
+            shape_operations.layer_outputs, (y,), (*y.shape[:-1], len(numbers) * y.shape[-1])
         )
 
-    def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
+    def layers(self, layers: Any, x: Node, *extra: Node) -> Node:
         outer = self._region
         for block, times in layers.stack.distinct():
             self._open(Region(layers.path, block, Expr.const(times)))
             region = self._region
-            region.input = self.add_node("hidden_states", (), x.shape)
+            region.input = self.add_node(shape_operations.hidden_states, (), x.shape)
             inputs = [self.layer_input(y) for y in extra]
             region.output = layers.bind(block, LETTERS[0])(self, region.input, *inputs)
         self._region = outer
-        return self.add_node("layers", (x,), x.shape)
+        return self.add_node(shape_operations.layers, (x,), x.shape)
 
     def layer_input(self, x: Node, layer: int | None = None) -> Node:
         """Return a layer's slice of a further input `(B, T, L, p)`, or all of an input `(B, T,
         d)`, the embeddings.
         """
         if len(x.shape) < 4:
-            return self.add_node("embeddings", (x,), x.shape, view=True)
+            return self.add_node(shape_operations.embeddings, (x,), x.shape)
         return self.add_node(
-            "select_layer", (x,), (*x.shape[:2], x.shape[3]), view=True, index=layer
+            shape_operations.select_layer, (x,), (*x.shape[:2], x.shape[3]), index=layer
         )
 
 
-def _pairs_in_windows(rows: int, columns: int, side: int) -> int:
-    """Return the pairs of patches in the same window of side × side patches."""
-    heights, widths = ([min(side, n - i) for i in range(0, n, side)] for n in (rows, columns))
-    return sum(h * h for h in heights) * sum(w * w for w in widths)
-
-
-def _num_rows(rows: Sequence[UsedWeight]) -> int:
-    """Return the number of learned tokens, each a vector or rows of a table."""
-    return sum(int(x.shape[-2]) if len(x.shape) > 1 else 1 for x in rows)
-
-
-ENCODED_ROWS = ("keys", "values")
-"""What is kept of the tokens of an encoder."""
+for _name, _method in vars(Machine).items():
+    if isinstance(_method, FunctionType) and _name[0] != "_" and not hasattr(GraphRecorder, _name):
+        _row = OPERATIONS[_name]
+        setattr(GraphRecorder, _name, _row.record or make_method(_row, _method))
 
 
 def record(
@@ -804,7 +353,7 @@ def record(
     model that has one reads a number of tokens, or has read them in an earlier pass; without it, it
     reads as many as the decoder, and has read them before it decodes.
     """
-    recorder = GraphRecorder(
+    recorder = GraphRecorder(  # type: ignore[abstract]
         _variable("B", batch),
         Expr.const(1) if decode else _variable("T", new_tokens),
         _variable("P", past_tokens),
@@ -858,7 +407,7 @@ def record_part(
     Any other block can be recorded as well; `others` are the shapes of its further inputs.
     """
     none = Expr.const(0)
-    recorder = GraphRecorder(
+    recorder = GraphRecorder(  # type: ignore[abstract]
         shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes
     )
     recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2

@@ -18,28 +18,10 @@ from ...core.expr import Expr, floor_div, product
 from ...core.tree import LETTERS, Folded, Weight
 from ...utils.record_type import Record
 from .node import Node, UsedWeight
+from .operations.expert_operations import routing_weights
+from .operations.operation import ENCODER_STATES, CachedTensor, StepPart, cached_tokens
+from .operations.shape_operations import embeddings, layers, merge_heads
 from .recorder import Graph
-from .rules import RULES, CachedTensor, StepPart, cached_tokens
-
-HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS, ENCODER_STATES = (
-    "x",
-    "per_layer_inputs",
-    "embeddings",
-    "encoder_states",
-)
-"""The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, the
-embeddings of the tokens, and the output of the encoder.
-"""
-_INPUTS = {
-    "hidden_states": (HIDDEN_STATES,),
-    "layers": (HIDDEN_STATES,),
-    "select_layer": (PER_LAYER_INPUTS,),
-    "embeddings": (EMBEDDINGS,),
-}
-
-
-_NAMED_ROWS = ("keep_encoded", "read_cache", "read_encoded", "update_cache")
-"""Operations whose results have a name each."""
 
 
 class WeightUse(Record):
@@ -187,36 +169,36 @@ class _Steps:
     def walk(self, nodes: Iterable[Node]) -> Iterator[Step]:
         """Yield the steps of nodes."""
         for node in nodes:
-            rule = RULES[node.op]
+            row = node.op
             if node in self._given:
                 continue
-            if rule.steps is not None:
+            if row.steps is not None:
                 last: tuple[str, ...] = ()
-                for part in rule.steps(node, True):
+                for part in row.steps(node, True):
                     yield (step := self._step(node, part, (*last, *self._inputs(part.inputs))))
                     last = (step.name,)
                 self._read[node] = last
-            elif node.op == "embeddings" and node.inputs[0].op == "layers":
+            elif row is embeddings and node.inputs[0].op is layers:
                 self._read[node] = (ENCODER_STATES,)
-            elif node.op in _INPUTS:
-                self._read[node] = _INPUTS[node.op]
-            elif not rule.kind or (node.op == "merge_heads" and node.inputs[0].is_view):
+            elif row.stands_for:
+                self._read[node] = (row.stands_for,)
+            elif not row.kind or (row is merge_heads and node.inputs[0].is_view):
                 self._read[node] = self._inputs(
-                    node.inputs[1:] if node.op == "routing_weights" else node.inputs
+                    node.inputs[1:] if row is routing_weights else node.inputs
                 )
             else:
-                flops = None if rule.flops is None else rule.flops(node, True)
+                flops = None if row.flops is None else row.flops(node, True)
                 name = _step_name(node, self._stack)
                 part = StepPart(
                     name=name,
-                    kind="sum" if rule.kind == "add" and "." in name else rule.kind,
-                    description=rule.description
-                    if isinstance(rule.description, str)
-                    else rule.description(node),
+                    kind="sum" if row.kind == "add" and "." in name else row.kind,
+                    description=row.description
+                    if isinstance(row.description, str)
+                    else row.description(node),
                     shape=node.shape,
                     weights=node.weights,
                     flops=Expr.const(0) if flops is None else flops,
-                    cached=None if rule.cached is None else rule.cached(node),
+                    cached=None if row.cached is None else row.cached(node),
                 )
                 yield (step := self._step(node, part, self._inputs(node.inputs), name))
                 self._read[node] = (step.name,)
@@ -283,11 +265,12 @@ def _step_name(node: Node, stack: str) -> str:
     """Return the name of the step of an operation: the path of its block, and in a block of
     several operations the operation.
     """
-    word = node.attributes["name"] if node.op in _NAMED_ROWS else RULES[node.op].name
+    word = node.op.step
     if not word:
         return _inside_layer(_place(node), stack).removesuffix(f".{LETTERS[1]}")
-    if word.startswith("{source}"):
-        word = word.format(source=_source(node)).removeprefix("_")
+    if word.startswith("{"):
+        source = _source(node) if "{source}" in word else ""
+        word = word.format(source=source, **node.attributes).removeprefix("_")
     return ".".join(filter(None, (_inside_layer(node.path, stack), word)))
 
 

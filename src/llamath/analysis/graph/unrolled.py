@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr
-from .node import FLOAT32, INT64, Node
-from .recorder import GraphRecorder, Region, _Bound, _BoundStack
+from .node import FLOAT32, Node
+from .operations.shape_operations import ids, layer_end
+from .recorder import GraphRecorder, Region, _Bound
 
 
 class _UnrolledRecorder(GraphRecorder):
@@ -21,10 +22,10 @@ class _UnrolledRecorder(GraphRecorder):
     def absorbs(self) -> bool:
         return True
 
-    def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
+    def layers(self, layers: Any, x: Node, *extra: Node) -> Node:
         for i, layer in enumerate(layers):
             x = layer(cast(Any, self), x, *[self.layer_input(y, i) for y in extra])
-            self.add_node("layer_end", (x,), x.shape, view=True, layer=i)
+            self.add_node(layer_end, (x,), x.shape, layer=i)
         return x
 
 
@@ -33,12 +34,12 @@ def record_unrolled(tree: Decoder) -> tuple[tuple[Node, ...], Node]:
     the last token.
     """
     one = Expr.const(1)
-    recorder = _UnrolledRecorder(
+    recorder = _UnrolledRecorder(  # type: ignore[abstract]
         one, one, Expr.const(0), decode=False, last_only=True, activation_bytes=FLOAT32
     )
     region = Region("", tree, one)
     recorder.regions.append(region)
     recorder._region = region
-    ids = recorder.add_node("ids", (), (one, one), width=INT64)
-    output: Node = _Bound(tree, "", numbered=True)(recorder, ids)
+    read = recorder.add_node(ids, (), (one, one))
+    output: Node = _Bound(tree, "", numbered=True)(recorder, read)
     return tuple(region.nodes), output

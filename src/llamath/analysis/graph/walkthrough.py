@@ -21,6 +21,12 @@ from ...utils.errors import LlamathError
 from ...utils.number_format import format_ranges, short_count
 from ...utils.record_type import Record
 from .node import Node
+from .operations import shape_operations
+from .operations.attention_operations import attention
+from .operations.operation import Operation
+from .operations.projection_operations import linear
+from .operations.recurrent_operations import causal_conv
+from .operations.tower_operations import encoder_tokens
 from .recorder import Graph, Region, record, record_prefill
 from .steps import Step, list_steps
 
@@ -29,7 +35,7 @@ class _HasOperation(Protocol):
     """A node, or an operation that was executed."""
 
     @property
-    def op(self) -> str: ...
+    def op(self) -> Operation: ...
 
 
 T = TypeVar("T", bound=_HasOperation)
@@ -103,10 +109,10 @@ def attention_wiring(tree: Decoder) -> AttentionWiring | None:
     matrix joins its heads.
     """
     nodes = [x for _, x in record(tree).nodes()]
-    found = next((x for x in nodes if x.op == "attention"), None)
+    found = next((x for x in nodes if x.op is attention), None)
     if found is None:
         return None
-    output = next((x for x in nodes if x.op == "linear" and x.path == f"{found.path}.o"), None)
+    output = next((x for x in nodes if x.op is linear and x.path == f"{found.path}.o"), None)
     if output is None:  # the heads are projected in groups
         return None
     return AttentionWiring(
@@ -117,7 +123,7 @@ def attention_wiring(tree: Decoder) -> AttentionWiring | None:
         context=tree.context
         if tree.positions is None
         else int(tree.positions.weight.shape[0]) - tree.positions.offset,
-        states=any(x.op == "causal_conv" for x in nodes),
+        states=any(x.op is causal_conv for x in nodes),
         learned=None if tree.positions is None else tree.positions.weight,
     )
 
@@ -232,9 +238,7 @@ def decode_graph(tree: Decoder, past_tokens: int, batch: int = 1) -> Graph:
 
 def reads_on(tree: Decoder) -> bool:
     """Whether the model decodes token by token: not with bidirectional attention."""
-    return all(
-        x.attributes["window"].causal for _, x in record(tree).nodes() if x.op == "attention"
-    )
+    return all(x.attributes["window"].causal for _, x in record(tree).nodes() if x.op is attention)
 
 
 def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
@@ -249,7 +253,7 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
         )
     leaves = fold(tree)
     encoder, nodes = split_encoder(graph.regions[0].nodes)
-    middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
+    middle = next(i for i, x in enumerate(nodes) if x.op is shape_operations.layers)
     head = list_steps(graph, nodes[middle:], leaves)
     if tree.head is not None:
         logits = graph.regions[0].output
@@ -292,10 +296,10 @@ def split_encoder(operations: Sequence[T]) -> tuple[list[T], list[T]]:
     """Divide the operations outside the layers into those of the encoder up to its layers, and
     all others.
     """
-    first = next((i for i, x in enumerate(operations) if x.op == "encoder_ids"), None)
+    first = next((i for i, x in enumerate(operations) if x.op is encoder_tokens), None)
     if first is None:
         return [], list(operations)
-    last = next(i for i, x in enumerate(operations) if x.op == "layers")
+    last = next(i for i, x in enumerate(operations) if x.op is shape_operations.layers)
     return list(operations[first:last]), [*operations[:first], *operations[last + 1 :]]
 
 
@@ -304,7 +308,9 @@ def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
     layer after the other, and after them.
     """
     nodes, leaves = graph.regions[0].nodes, fold(graph.tree)
-    last = max((i + 1 for i, x in enumerate(nodes) if x.op == "layers"), default=len(nodes))
+    last = max(
+        (i + 1 for i, x in enumerate(nodes) if x.op is shape_operations.layers), default=len(nodes)
+    )
     before, after = nodes[:last], nodes[last:]
     stages = [
         WalkthroughStage(

@@ -17,8 +17,8 @@ from ...core.attention_facts import AttentionWindow
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, floor_div, product, total, written_ceil_div
 from ...utils.record_type import Record
+from ..graph.operations.operation import CachedTensor, cached_tokens
 from ..graph.recorder import Graph, Region, record
-from ..graph.rules import RULES, CachedTensor, cached_tokens
 
 KV_DTYPES = (
     "F32",
@@ -190,9 +190,7 @@ def cache_specs(
 
 def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
     """Yield what one layer caches: the rows of its attention, and the state of its recurrence."""
-    cached = [
-        cached(node) for node in region.nodes if (cached := RULES[node.op].cached) is not None
-    ]
+    cached = [cached(node) for node in region.nodes if (cached := node.op.cached) is not None]
     rows, states, inputs = (
         [x for x in cached if x.kind == kind] for kind in ("row", "state", "conv")
     )

@@ -22,9 +22,8 @@ from ...hardware import Device
 from ...hardware.kernel_rates import BACKWARD_FLOPS, KernelRates
 from ...questions.layout import Layout
 from ..graph.node import Node
+from ..graph.operations.saved_tensors import SavedTensor
 from ..graph.recorder import Region, record
-from ..graph.rules import RULES
-from ..graph.saved_rules import SavedTensor
 from ..inference.cache_bytes import cache_specs
 from ..inference.speed_limits import find_roof
 from ..training.fp8_recipes import Fp8Recipe, runs_in_fp8
@@ -38,7 +37,6 @@ and one read."""
 EXPERT_BLOCK = 128
 """The rows of an expert are padded to a multiple of this: the blocks of MegaBlocks (Gale et al.
 2022, arXiv:2211.15841, §5.1) and the alignment of DeepGEMM's grouped products."""
-_ATTENTION = frozenset({"attention", "compressed_attention", "encoder_attention"})
 _RECURRENCE_KEYS = 1024
 """Recurrences are computed in chunks, by products as small as those of attention over so many
 tokens: an assumption."""
@@ -294,7 +292,7 @@ class MicrobatchCosts:
         """Seconds of attention and recurrence, forward and backward."""
         forward = backward = 0.0
         for node in region.nodes:
-            if RULES[node.op].mixing:
+            if node.op.mixing:
                 first, second = (self._fused_seconds if layout.flash else self._eager_seconds)(node)
                 forward, backward = (
                     forward + first,
@@ -304,10 +302,10 @@ class MicrobatchCosts:
         return forward * shared, backward * shared
 
     def _fused_seconds(self, node: Node) -> tuple[float, float]:
-        rule = RULES[node.op].flops
+        rule = node.op.flops
         assert rule is not None
         flops, rates = int(rule(node, True)), self.rates
-        if node.op not in _ATTENTION:
+        if not node.op.is_attention:
             share = rates.kernels.attention(128, _RECURRENCE_KEYS, causal=True)
             return flops / (share.forward * rates.peak), 2 * flops / (share.backward * rates.peak)
         whole, sizes = int(rule(node, False)), int(node.inputs[0].shape[-1]) + int(node.shape[-1])
@@ -321,9 +319,9 @@ class MicrobatchCosts:
 
     def _eager_seconds(self, node: Node) -> tuple[float, float]:
         """Seconds of matrix products whose scores are written to memory and read."""
-        rule = RULES[node.op].flops
+        rule = node.op.flops
         assert rule is not None
-        if node.op not in _ATTENTION:
+        if not node.op.is_attention:
             return self._fused_seconds(node)
         flops, sizes = int(rule(node, False)), int(node.inputs[0].shape[-1]) + int(node.shape[-1])
         scores, vectors = flops / (2 * sizes), int(node.size) + int(node.inputs[0].size)

@@ -15,6 +15,7 @@ from ...questions.layout import Layout
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from ..flops.flop_count import train_flops
+from ..graph.operations.attention_operations import attention
 from ..graph.recorder import record
 from ..memory_line import overhead_bytes
 from ..parallel_layout import PipelineStage
@@ -228,7 +229,7 @@ class TrainingCostModel:
         constants.
         """
         rates, graph = self.rates, record(self.model.tree, new_tokens=self.job.context)
-        widths = [int(x.inputs[0].shape[-1]) for _, x in graph.nodes() if x.op == "attention"]
+        widths = [int(x.inputs[0].shape[-1]) for _, x in graph.nodes() if x.op is attention]
         shares = (
             rates.kernels.attention(widths[0], self.job.context / 2, causal=True)
             if widths and self.job.layout.flash

@@ -17,8 +17,8 @@ from ...core.blocks import Decoder
 from ...engines import Engine
 from ...utils.record_type import Record
 from ..graph.node import Node
+from ..graph.operations.operation import CachedTensor
 from ..graph.recorder import Graph, Region
-from ..graph.rules import RULES, CachedTensor
 from ..inference.cache_bytes import parse_kv_dtype
 from ..inference.inference_memory import largest_fitting
 
@@ -163,9 +163,7 @@ def layer_caches(
 
 
 def _cached(region: Region) -> list[tuple[Node, CachedTensor]]:
-    return [
-        (node, rule(node)) for node in region.nodes if (rule := RULES[node.op].cached) is not None
-    ]
+    return [(node, rule(node)) for node in region.nodes if (rule := node.op.cached) is not None]
 
 
 def _is_indexer(x: CachedTensor) -> bool:

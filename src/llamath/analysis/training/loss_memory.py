@@ -29,7 +29,7 @@ from ...core.expr import Expr, ceil_div, maximum, minimum, product
 from ...questions.layout import Layout
 from ...utils.errors import ArgumentError, safe
 from ..graph.node import FLOAT32
-from ..graph.saved_rules import SavedTensor
+from ..graph.operations.saved_tensors import SavedTensor
 from .pipeline_schedule import StageActivations, saved_bytes, saved_elements
 
 DEFAULT_CHUNKS, MAX_CHUNKS = 8, 2**20

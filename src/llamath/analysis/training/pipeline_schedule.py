@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...core.expr import Expr, ceil_div, maximum, minimum, product, total
 from ...core.tree import Block
 from ...questions.layout import Layout
-from ..graph.saved_rules import SavedTensor
+from ..graph.operations.saved_tensors import SavedTensor
 from ..memory_line import MemoryLine
 from ..parallel_layout import PipelineStage, slice_layers
 from .saved_activations import SavedActivations

@@ -11,9 +11,10 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr, product
 from ...core.tree import Block
 from ..graph.node import FLOAT32, INT64, Node
-from ..graph.recorder import Graph, record
-from ..graph.rules import RULES
-from ..graph.saved_rules import (
+from ..graph.operations import shape_operations
+from ..graph.operations.attention_operations import attention
+from ..graph.operations.projection_operations import linear
+from ..graph.operations.saved_tensors import (
     Kernels,
     Saved,
     SavedTensor,
@@ -21,6 +22,7 @@ from ..graph.saved_rules import (
     saved_sharding,
     stored_tensor,
 )
+from ..graph.recorder import Graph, record
 
 COMPARED = frozenset(
     """bloom deepseek_v3 deepseek_v32 gemma gemma2 gpt_neox gpt_oss granite lfm2 llama mistral
@@ -78,7 +80,7 @@ class SavedActivations:
         names them.
         """
         return frozenset(
-            x.weights[0].path.split(".", 2)[2] for x in self._kept_nodes(block) if x.op == "linear"
+            x.weights[0].path.split(".", 2)[2] for x in self._kept_nodes(block) if x.op is linear
         )
 
     def kept_by_operation(self, block: Block) -> tuple[SavedTensor, ...]:
@@ -96,7 +98,7 @@ class SavedActivations:
                     x.max_parts,
                 )
             )
-            if x.op != "linear":
+            if x.op is not linear:
                 rows = elements_per_token(product(x.shape[:-1]))
                 found.append(
                     SavedTensor("sums of softmax", rows, FLOAT32, saved_sharding(x), x.max_parts)
@@ -122,9 +124,9 @@ class SavedActivations:
         products = [
             x
             for x in region.nodes
-            if x.op == "linear" and not x.in_expert and not x.path.endswith(".router")
+            if x.op is linear and not x.in_expert and not x.path.endswith(".router")
         ]
-        return [*products[::2], *(x for x in region.nodes if x.op == "attention")]
+        return [*products[::2], *(x for x in region.nodes if x.op is attention)]
 
     @cached_property
     def input_of_layer(self) -> SavedTensor:
@@ -175,14 +177,14 @@ class SavedActivations:
     def _outside(self) -> tuple[list[Node], list[Node], list[Node]]:
         """The operations before the layers, those up to the head, and those on logits."""
         nodes = self._graph.regions[0].nodes
-        layers = next(i for i, x in enumerate(nodes) if x.op == "layers")
+        layers = next(i for i, x in enumerate(nodes) if x.op is shape_operations.layers)
         head = max(
-            (i for i, x in enumerate(nodes) if x.op == "linear" and i > layers), default=len(nodes)
+            (i for i, x in enumerate(nodes) if x.op is linear and i > layers), default=len(nodes)
         )
         return nodes[:layers], nodes[layers : head + 1], nodes[head + 1 :]
 
     def _rule(self, node: Node) -> Iterable[Saved]:
-        rule = RULES[node.op].saved
+        rule = node.op.saved
         return () if rule is None or node.without_gradient else rule(node, self.kernels)
 
     def _saved(self, nodes: list[Node]) -> Iterable[SavedTensor]:
@@ -211,7 +213,7 @@ class SavedActivations:
         k = self.kernels
         if (
             not k.adapter_paths
-            or node.op != "linear"
+            or node.op is not linear
             or node.weights[0].path.removesuffix(".weight") not in k.adapter_paths
         ):
             return

@@ -25,7 +25,7 @@ from ...utils.errors import Argument, LlamathError, nearest, safe
 from ...utils.number_format import format_bytes, format_count
 from ...utils.record_type import Record
 from ..default_context import default_context
-from ..graph.saved_rules import Kernels
+from ..graph.operations.saved_tensors import Kernels
 from ..inference.choose_storage import find_format, model_format, weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..memory_line import MemoryLine, letters_of, overhead_line

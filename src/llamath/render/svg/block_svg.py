@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...analysis.graph.operations.operation import HIDDEN_STATES
 from ...analysis.graph.step_table import format_shape, format_weights, list_letters
-from ...analysis.graph.steps import HIDDEN_STATES, Step
+from ...analysis.graph.steps import Step
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...model import FamilyModel
 from ...utils.number_format import format_ranges, format_si, short_count

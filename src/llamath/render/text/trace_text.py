@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...analysis.graph.descriptions import OVER_CACHED_KEYS
+from ...analysis.graph.operations.attention_operations import OVER_CACHED_KEYS
 from ...analysis.graph.step_table import format_shape, format_weights, list_letters
 from ...analysis.graph.steps import Step
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage

@@ -10,6 +10,14 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ...analysis.graph.node import Node
+from ...analysis.graph.operations import (
+    attention_operations,
+    expert_operations,
+    shape_operations,
+    tower_operations,
+)
+from ...analysis.graph.operations.operation import Operation
+from ...analysis.graph.operations.operation_list import OPERATIONS
 from ..attention import ScoreParams, attention_probs
 from ..forward_context import MaskBlock
 from ..kv_cache import Cache
@@ -21,7 +29,7 @@ Shape = tuple[int, ...]
 class LoggedOperation(NamedTuple):
     """An operation that was executed."""
 
-    op: str  # as in the graph
+    op: Operation  # as in the graph
     shapes: tuple[Shape, ...]  # of its result, or of each step in which the trace shows it
     width: int  # bytes of an element of the result
     is_view: bool  # whether the result shares the storage of the first input
@@ -46,7 +54,7 @@ class OperationLog(TorchMachine):
         self.log: list[LoggedOperation] = []
         self._layer: int | None = None
         self._in_encoder = False
-        self._add("ids", ids)
+        self._add(shape_operations.ids, ids)
 
     def norm_heads(self, norm: nn.Module, x: Tensor) -> Tensor:
         outer, self.log = self.log, []
@@ -71,62 +79,26 @@ class OperationLog(TorchMachine):
             k = k[:, : selected.shape[2]]
         queries, keys = (x.to("meta").transpose(1, 2) for x in (q, k))
         probs = tuple(attention_probs(queries, keys, MaskBlock(), ScoreParams(1.0)).shape)
-        self._add("attention", y, shapes=(probs, probs))
+        self._add(attention_operations.attention, y, shapes=(probs, probs))
         return y
 
     def encoder_tokens(self) -> tuple[Tensor, Tensor] | None:
         if (tokens := super().encoder_tokens()) is not None:
             self._in_encoder = True
-            for op, x in zip(("encoder_ids", "positions"), tokens, strict=True):
+            for op, x in zip(
+                (tower_operations.encoder_tokens, shape_operations.token_positions),
+                tokens,
+                strict=True,
+            ):
                 self._add(op, x)
         return tokens
 
     def encoder_attention(
-        self, q: Tensor, k: Tensor, v: Tensor, *facts: Any, **more: Any
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None
     ) -> Tensor:
-        y = super().encoder_attention(q, k, v, *facts, **more)
+        y = super().encoder_attention(q, k, v, scale, window)
         probs = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-        self._add("encoder_attention", y, shapes=(probs, probs))
-        return y
-
-    def keep_encoded(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
-        kept = super().keep_encoded(mixer, *rows)
-        for x in kept:
-            self._add("keep_encoded", x, is_view=True)
-        return kept
-
-    def read_encoded(self, mixer: Any) -> tuple[Tensor, ...]:
-        kept = super().read_encoded(mixer)
-        for x in kept:
-            self._add("read_encoded", x)
-        return kept
-
-    def gated_delta_rule(
-        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor
-    ) -> Tensor:
-        y = super().gated_delta_rule(mixer, q, k, v, g, beta)
-        self._add_recurrence("gated_delta_rule", mixer, y)
-        return y
-
-    def linear_attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, layers: int) -> Tensor:
-        y = super().linear_attention(mixer, q, k, v, layers)
-        self._add_recurrence("linear_attention", mixer, y)
-        return y
-
-    def ssm_scan(
-        self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor
-    ) -> Tensor:
-        outer, self.log = self.log, []
-        y = super().ssm_scan(mixer, x, b, c, dt, a_log)
-        self.log = outer
-        self._add_recurrence("ssm_scan", mixer, y)
-        return y
-
-    def selective_scan(
-        self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor, skip: Tensor
-    ) -> Tensor:
-        y = super().selective_scan(mixer, x, b, c, dt, a_log, skip)
-        self._add_recurrence("selective_scan", mixer, y)
+        self._add(tower_operations.encoder_attention, y, shapes=(probs, probs))
         return y
 
     def experts(
@@ -152,22 +124,29 @@ class OperationLog(TorchMachine):
         idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())
         outer.append(
             LoggedOperation(
-                "dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer
+                expert_operations.dispatch,
+                (_total_rows(inputs, idle),),
+                x.element_size(),
+                False,
+                self._layer,
             )
         )
         for same in zip(*logs, strict=True):
             outer.append(same[0]._replace(shapes=(_total_rows((x.shape for x in same), idle),)))
-        self._add("combine", y)
+        self._add(expert_operations.combine, y)
         return y
 
     def layers(self, layers: nn.ModuleList, x: Tensor, *extra: Tensor) -> Tensor:
-        names = ["select_layer" if e.dim() == 4 else "embeddings" for e in extra]
+        rows = [
+            shape_operations.select_layer if e.dim() == 4 else shape_operations.embeddings
+            for e in extra
+        ]
 
         def start(i: int, layer: nn.Module) -> Callable[..., Tensor]:
             def run(machine: OperationLog, x: Tensor, *slices: Tensor) -> Tensor:
                 self._layer = i
-                self._add("hidden_states", x)
-                for e, op in zip(slices, names, strict=True):
+                self._add(shape_operations.hidden_states, x)
+                for e, op in zip(slices, rows, strict=True):
                     self._add(op, e, is_view=True)
                 y: Tensor = layer(machine, x, *slices)
                 return y
@@ -176,11 +155,11 @@ class OperationLog(TorchMachine):
 
         y = super().layers([start(i, layer) for i, layer in enumerate(layers)], x, *extra)  # type: ignore[arg-type]
         self._layer, self._in_encoder = None, False
-        self._add("layers", y)
+        self._add(shape_operations.layers, y)
         return y
 
     def _add(
-        self, op: str, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()
+        self, op: Operation, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()
     ) -> None:
         self.log.append(
             LoggedOperation(
@@ -192,11 +171,6 @@ class OperationLog(TorchMachine):
                 self._in_encoder,
             )
         )
-
-    def _add_recurrence(self, op: str, mixer: Any, y: Tensor) -> None:
-        state = self._state(mixer).recurrent_state
-        assert state is not None
-        self._add(op, y, shapes=(tuple(state.shape),))
 
 
 def _total_rows(shapes: Iterable[Shape], idle: int) -> Shape:
@@ -214,87 +188,34 @@ def _num_rows(shape: Shape) -> int:
     return n
 
 
-_RESULTS = {
-    "route": ("route", "routing_weights"),
-    "route_by_token": ("route", "routing_weights"),
-    "split": ("slice",),
-    "to_float32": ("cast",),
-    "to_model_dtype": ("cast",),
-    "token_positions": ("positions",),
-}
-"""The operations of the graph for the results of a machine's operation, where they are named
-differently."""
-_SIMPLE = (
-    "bounded_decay",
-    *("add_open_window", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
-    *(
-        "act",
-        "add",
-        "add_sinusoids",
-        "causal_conv",
-        "clamp",
-        "clamped_gated",
-        "compress",
-        "compressed_attention",
-        "concat",
-        "decay",
-    ),
-    *(
-        "gated",
-        "l2_norm",
-        "last_token",
-        "layer_norm",
-        "linear",
-        "lookup",
-        "merge_heads",
-        "mix_streams",
-    ),
-    *(
-        "multiply",
-        "normalize_sum",
-        "offset",
-        "per_head_linear",
-        "read_cache",
-        "reuse_selection",
-        "rms_norm",
-    ),
-    *("rope", "rope_windows", "route", "route_by_token", "scale", "scale_by_expert"),
-    "scale_by_position",
-    *(
-        "scale_by_weight",
-        "select_blocks",
-        "select_keys",
-        "sinkhorn",
-        "softcap",
-        "softmax",
-        "softplus",
-    ),
-    *("split", "split_heads"),
-    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows"),
-)
-
-
-def _log_results(name: str) -> Callable[..., Any]:
+def _log_results(row: Operation) -> Callable[..., Any]:
     """Return an operation that logs its results; an operation that returns its input has done
     nothing.
     """
-    operation, ops = getattr(TorchMachine, name), _RESULTS.get(name, (name,))
+    operation = getattr(TorchMachine, row.name)
 
     def run(machine: OperationLog, *inputs: Any, **options: Any) -> Any:
+        outer, machine.log = machine.log, []
         result = operation(machine, *inputs, **options)
-        source = next((x for x in inputs if isinstance(x, Tensor)), None)
+        machine.log = outer
+        sources = [x for x in inputs if isinstance(x, Tensor)]
+        state: tuple[Shape, ...] = ()
+        if row.has_state:
+            kept = machine._state(inputs[0]).recurrent_state
+            assert kept is not None
+            state = (tuple(kept.shape),)
         for i, y in enumerate(result if isinstance(result, (list, tuple)) else [result]):
-            if y is not source:
-                machine._add(
-                    ops[min(i, len(ops) - 1)], y, source is not None and _shares_storage(y, source)
-                )
+            if all(y is not x for x in sources):
+                op = row if i == 0 else row.second_result or row
+                machine._add(op, y, any(_shares_storage(x, y) for x in sources), state)
         return result
 
     return run
 
 
-for _name in _SIMPLE:
-    setattr(OperationLog, _name, _log_results(_name))
+for _name, _row in OPERATIONS.items():
+    if hasattr(TorchMachine, _name) and _name not in vars(OperationLog):
+        setattr(OperationLog, _name, _log_results(_row))
 
 
 def _shares_storage(x: Tensor, y: Tensor) -> bool:
@@ -307,7 +228,8 @@ def match_operations(
     """Pair the nodes of a graph with the operations that were executed; casts depend on the
     dtype and are left out.
     """
-    expected, found = [x for x in nodes if x.op != "cast"], [x for x in log if x.op != "cast"]
+    expected = [x for x in nodes if not x.op.is_cast]
+    found = [x for x in log if not x.op.is_cast]
     assert [x.op for x in expected] == [x.op for x in found], (
         f"recorded {[x.op for x in expected]}, executed {[x.op for x in found]}"
     )

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...analysis.graph.operations import shape_operations
 from ...analysis.graph.step_table import shown_stages, step_table
 from ...analysis.graph.steps import Step
 from ...analysis.graph.walkthrough import (
@@ -413,7 +414,7 @@ class _TraceRun:
         self.cache.length += len(ids)
         nonfinite_check(self.module).raise_if_bad()
         encoder, outside = split_encoder([x for x in machine.log if x.layer is None])
-        middle = next(i for i, x in enumerate(outside) if x.op == "layers")
+        middle = next(i for i, x in enumerate(outside) if x.op is shape_operations.layers)
         shapes = []
         for stage in walk.stages:
             if stage.layer is None:

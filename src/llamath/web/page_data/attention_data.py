@@ -9,8 +9,13 @@ from math import pi
 from typing import Any, NamedTuple
 
 from ...analysis.graph.node import Node
+from ...analysis.graph.operations.attention_operations import attention, rope, update_cache
+from ...analysis.graph.operations.pair_counts import (
+    pairs_in_blocks,
+    pairs_in_selected_windows,
+    pairs_in_window,
+)
 from ...analysis.graph.recorder import Graph, Region, record
-from ...analysis.graph.rules import pairs_in_blocks, pairs_in_selected_windows, pairs_in_window
 from ...analysis.inference.cache_bytes import CacheSpec, cache_specs
 from ...analysis.inference.gpu_shards import TOKENS
 from ...catalog import read_preset
@@ -82,7 +87,7 @@ def build_attention(model: FamilyModel) -> dict[str, Any]:
     ropes: dict[Rope, int] = {}
     most, most_layers = None, 0
     for region in graph.layers:
-        for node in (x for x in region.nodes if x.op == "attention"):
+        for node in (x for x in region.nodes if x.op is attention):
             heads, rope = _heads(region, node), _rope_of(region, node)
             kind = _attention(graph, region, node, heads) | {
                 "rope": None if rope is None else ropes.setdefault(rope, len(ropes))
@@ -110,7 +115,7 @@ def _heads(region: Region, node: Node) -> _Heads:
     own = [
         x
         for x in region.nodes
-        if x.op == "update_cache"
+        if x.op is update_cache
         and x.path == node.path
         and x.attributes["window"] == node.attributes["window"]
     ]
@@ -133,7 +138,7 @@ def _mixer(block: Any, path: str) -> Any:
 
 def _rope_of(region: Region, node: Node) -> Rope | None:
     """Return the rotary positions of a node's attention, if their wavelengths can be drawn."""
-    ropes = (x.attributes["rope"] for x in region.nodes if x.op == "rope" and x.path == node.path)
+    ropes = (x.attributes["rope"] for x in region.nodes if x.op is rope and x.path == node.path)
     return next((x for x in ropes if type(x) in _SCALINGS), None)
 
 
@@ -156,7 +161,7 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
         blocks or windows,
     )
     positions = "learned" if graph.tree.positions is not None else "none"
-    if any(x.op == "rope" and x.path == node.path for x in region.nodes):
+    if any(x.op is rope and x.path == node.path for x in region.nodes):
         positions = "RoPE"
     return {
         "kind": heads.kind,

@@ -8,7 +8,19 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.graph.descriptions import OVER_CACHED_KEYS
+from ...analysis.graph.operations.attention_operations import (
+    OVER_CACHED_KEYS,
+    attention,
+    read_cache,
+    update_cache,
+)
+from ...analysis.graph.operations.expert_operations import dispatch
+from ...analysis.graph.operations.recurrent_operations import (
+    gated_delta_rule,
+    linear_attention,
+    ssm_scan,
+)
+from ...analysis.graph.operations.tower_operations import encoder_attention
 from ...analysis.graph.recorder import Graph, record
 from ...analysis.graph.steps import Step, WeightUse
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
@@ -125,43 +137,43 @@ def _encode_weight(x: WeightUse) -> dict[str, Any]:
 def _head_groups_and_experts(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
     """Yield the head groups of each mixer, and the experts of each mixture."""
     nodes = {id(x.node): x.node for x in steps if x.node is not None}.values()
-    cache = next((x for x in nodes if x.op in ("update_cache", "read_cache")), None)
+    cache = next((x for x in nodes if x.op in (update_cache, read_cache)), None)
     for x in nodes:
-        if x.op == "encoder_attention":
+        if x.op is encoder_attention:
             yield _heads(
                 ("query head", x.shape[2]),
                 ("key and value head", x.inputs[1].shape[2]),
                 "not cached: every image is read once",
             )
-        elif x.op == "attention" and cache is not None:
+        elif x.op is attention and cache is not None:
             if cache.attributes["name"] == "latents":
                 few, note = "latent vector", "cached; each head unpacks its own keys and values"
             else:
                 few, note = (
                     "key and value head",
-                    "of another layer" if cache.op == "read_cache" else "cached",
+                    "of another layer" if cache.op is read_cache else "cached",
                 )
             yield _heads(("query head", x.shape[2]), (few, cache.shape[2]), note)
-        elif x.op == "gated_delta_rule":
+        elif x.op is gated_delta_rule:
             key_heads = x.inputs[0].shape[2]
             yield _heads(
                 ("value head with a state", x.shape[2]),
                 ("query and key head", key_heads),
                 "not cached: the states are",
             )
-        elif x.op == "linear_attention":
+        elif x.op is linear_attention:
             yield _heads(
                 ("query head with a state", x.shape[2]),
                 ("key and value head", x.shape[2]),
                 "not cached: the states are",
             )
-        elif x.op == "ssm_scan":
+        elif x.op is ssm_scan:
             yield _heads(
                 ("head with a state", x.shape[2]),
                 ("group of b and c", x.inputs[1].shape[2]),
                 "not cached: the states are",
             )
-        elif x.op == "dispatch":
+        elif x.op is dispatch:
             moe: MoE = x.attributes["moe"]
             groups = moe.expert_groups.groups if moe.expert_groups else 1
             n, k = _count(moe.experts.n), _count(moe.top_k)

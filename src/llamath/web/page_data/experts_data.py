@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from ...analysis.graph.operations.expert_operations import route, route_by_token
 from ...analysis.graph.recorder import record
 from ...analysis.inference.gpu_shards import BATCH, ShardedModel, WeightRead
 from ...analysis.inference.inference_memory import MemoryCalculator
@@ -30,7 +31,7 @@ def build_experts(
     graph = record(model.tree)
     kinds: dict[tuple[str, ...], tuple[dict[str, Any], int, set[int]]] = {}
     for region in graph.layers:
-        for node in (x for x in region.nodes if x.op == "route"):
+        for node in (x for x in region.nodes if x.op in (route, route_by_token)):
             kind = _kind(node.attributes["moe"])
             first, layers, ids = kinds.get(key := tuple(map(str, kind.values())), (kind, 0, set()))
             kinds[key] = (first, layers + int(region.times), ids | {id(region.block)})

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from ...analysis.flops.flop_count import list_flops
 from ...analysis.graph.recorder import Graph, Region, record
-from ...analysis.graph.rules import RULES
 from ...analysis.inference.cache_bytes import cache_specs
 from ...analysis.inference.gpu_shards import TOKENS
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
@@ -252,7 +251,7 @@ def _cache_of_part(graph: Graph, part: _Part) -> Iterator[dict[str, Any]]:
     if part.block is None:
         return
     nodes = _region(graph, part).nodes
-    paths = {found(x).kind: x.path for x in nodes if (found := RULES[x.op].cached) is not None}
+    paths = {found(x).kind: x.path for x in nodes if (found := x.op.cached) is not None}
     for spec in cache_specs(graph, layers={id(part.block): part.times}):
         path = paths["row"] if spec.rows else paths.get("state", paths.get("conv", ""))
         yield {

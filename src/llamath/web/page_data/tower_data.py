@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analysis.graph.node import Node
+from ...analysis.graph.operations import shape_operations
+from ...analysis.graph.operations.projection_operations import linear
+from ...analysis.graph.operations.tower_operations import encoder_attention
 from ...analysis.graph.recorder import Graph
 from ...analysis.graph.steps import list_steps
 from ...analysis.graph.walkthrough import WalkthroughStage, tower_stages
@@ -88,7 +91,11 @@ def _stages(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
     for stack, nodes in _runs(graph):
         for x in layers.get(stack, ()):
             yield _part(stack), _layer_stage(graph, x, stack, several=len(layers[stack]) > 1)
-        given |= {x: f"output of the {_block_name(stack)}s" for x in nodes if x.op == "layers"}
+        given |= {
+            x: f"output of the {_block_name(stack)}s"
+            for x in nodes
+            if x.op is shape_operations.layers
+        }
         steps = list_steps(graph, nodes, leaves, "", given)
         if steps:
             part = _part(nodes[-1].path)
@@ -109,8 +116,8 @@ def _runs(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
     stack, run = "", list[Node]()
     for node in graph.regions[0].nodes[1:]:
         last = run[-1] if run else None
-        is_stack = node.op == "layers" and (
-            last is None or last.op != "layers" or last in node.inputs
+        is_stack = node.op is shape_operations.layers and (
+            last is None or last.op is not shape_operations.layers or last in node.inputs
         )
         if run and (is_stack or _part(node.path) != _part(run[-1].path)):
             yield stack, run
@@ -139,7 +146,7 @@ def _run_title(part: str, stack: str, nodes: Sequence[Node]) -> str:
         return f"after the {_block_name(stack)}s" if stack else "projector"
     if stack:
         return f"after the {_block_name(stack)}s"
-    return "patches and positions" if any(x.op == "linear" for x in nodes) else "before the layers"
+    return "patches and positions" if any(x.op is linear for x in nodes) else "before the layers"
 
 
 def _layer_stage(
@@ -157,7 +164,7 @@ def _layer_stage(
     )
     # attention and FFN have their own colors inside a tower
     stage = stage.replace(steps=tuple(own))
-    windows = [x.attributes.get("window_side") for x in stage.nodes if x.op == "encoder_attention"]
+    windows = [x.attributes.get("window_side") for x in stage.nodes if x.op is encoder_attention]
     kind = (
         ""
         if not several or not windows
