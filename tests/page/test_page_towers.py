@@ -77,6 +77,12 @@ def test_stages_have_the_weights_of_their_parts(slug: str) -> None:
                 assert stage["kind"]["sizes"]["parameters"] == stage["parameters"]
 
 
+def test_layers_with_windows_have_their_name() -> None:
+    """Patches attend to all others in the layers 7, 15, 23 and 31: `fullatt_block_indexes` of Qwen2.5-VL."""
+    layers = {x["name"]: x["times"] for _, _, x in stages_of("qwen2.5-vl-7b") if x["layers"]}
+    assert layers == {"window attention layer": "28", "full attention layer": "4"}
+
+
 def test_stages_of_every_kind_of_tower_sum_to_its_pass() -> None:
     """Each tiny multimodal configuration whose text and images can be recorded."""
     opened = 0

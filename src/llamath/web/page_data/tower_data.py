@@ -164,7 +164,7 @@ def _layer_stage(
     )
     # attention and FFN have their own colors inside a tower
     stage = stage.replace(steps=tuple(own))
-    windows = [x.attributes.get("window_side") for x in stage.nodes if x.op is encoder_attention]
+    windows = [x.attributes["window"] for x in stage.nodes if x.op is encoder_attention]
     kind = (
         ""
         if not several or not windows
