@@ -3,7 +3,8 @@
 A machine stands for one pass over T new tokens of B sequences, which follow P tokens that were read
 before. It knows the positions of the tokens, the attention masks, the caches, the dtype and the
 device; a forward pass mentions none of them. There are two machines: `analysis.graph.GraphRecorder`
-records a graph with symbolic shapes, and `torch.torch_machine.TorchMachine` computes tensors.
+records a graph with symbolic shapes, by the rows in `analysis.graph.operations`, and
+`torch.torch_machine.TorchMachine` computes tensors.
 
 Letters in shapes: B sequences, T tokens of this pass, S keys that they attend to, d the hidden
 size, H query heads, K key/value heads, h the head size.
@@ -50,7 +51,7 @@ class Machine(Protocol[X]):
         ...
 
     def add_sinusoids(self, x: X, offset: int, steps: int) -> X:
-        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ωᵢ = 10000^(−i
+        """x + [sin(t + offset) ω, cos(t + offset) ω], with t its position and ωᵢ = 10000^(−i
         / steps).
         """
         ...
@@ -66,7 +67,7 @@ class Machine(Protocol[X]):
     def rms_norm(
         self, x: X, weight: Weight | None, eps: float, offset: float = 0.0, grouped: bool = False
     ) -> X:
-        """X / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight
+        """x / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight
         has one row each.
         """
         ...
@@ -82,7 +83,7 @@ class Machine(Protocol[X]):
         ...
 
     def l2_norm(self, x: X, eps: float) -> X:
-        """X / √(Σ x² + eps) in each head."""
+        """x / √(Σ x² + eps) in each head."""
         ...
 
     def act(self, x: X, activation: str) -> X:
@@ -100,11 +101,11 @@ class Machine(Protocol[X]):
         ...
 
     def add(self, x: X, y: X) -> X:
-        """X + y."""
+        """x + y."""
         ...
 
     def multiply(self, x: X, y: X) -> X:
-        """X · y, elementwise; the last dimension of y may be 1."""
+        """x · y, elementwise; the last dimension of y may be 1."""
         ...
 
     def dot(self, x: X, y: X) -> X:
@@ -112,15 +113,15 @@ class Machine(Protocol[X]):
         ...
 
     def signed_root(self, x: X, least: float) -> X:
-        """Sign(x) · √max(|x|, least)."""
+        """sign(x) · √max(|x|, least)."""
         ...
 
     def scale(self, x: X, factor: float) -> X:
-        """X · factor; x itself for a factor of 1."""
+        """x · factor; x itself for a factor of 1."""
         ...
 
     def scale_by_weight(self, x: X, weight: Weight) -> X:
-        """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for
+        """x · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for
         each channel of x `(B, T, d)`.
         """
         ...
@@ -130,7 +131,7 @@ class Machine(Protocol[X]):
         ...
 
     def softcap(self, x: X, cap: float | None) -> X:
-        """Cap · tanh(x / cap); x itself without a cap."""
+        """cap · tanh(x / cap); x itself without a cap."""
         ...
 
     def mix_streams(self, x: X, weights: X) -> X:
@@ -146,7 +147,7 @@ class Machine(Protocol[X]):
         ...
 
     def offset(self, x: X, amount: float) -> X:
-        """X + amount."""
+        """x + amount."""
         ...
 
     def softmax(self, x: X) -> X:
@@ -154,11 +155,11 @@ class Machine(Protocol[X]):
         ...
 
     def normalize_sum(self, x: X) -> X:
-        """X / Σ x over the last dimension."""
+        """x / Σ x over the last dimension."""
         ...
 
     def clamp(self, x: X, limit: float) -> X:
-        """X clamped to ± limit."""
+        """x clamped to ± limit."""
         ...
 
     def softplus(self, x: X, bias: Weight, minimum: float = 0.0, maximum: float = inf) -> X:
@@ -172,7 +173,7 @@ class Machine(Protocol[X]):
         ...
 
     def bounded_decay(self, x: X, a_log: Weight, bias: Weight, head_dim: int, bound: float) -> X:
-        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`,
+        """bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`,
         with one number of a_log for each head.
 
         What a_log has after these numbers is not read.
@@ -180,11 +181,11 @@ class Machine(Protocol[X]):
         ...
 
     def to_float32(self, x: X) -> X:
-        """X in float32."""
+        """x in float32."""
         ...
 
     def to_model_dtype(self, x: X) -> X:
-        """X in the dtype of the model."""
+        """x in the dtype of the model."""
         ...
 
     def dropout(self, x: X) -> X:
@@ -222,11 +223,11 @@ class Machine(Protocol[X]):
         ...
 
     def drop_tokens(self, x: X, n: int) -> X:
-        """X without its first n tokens."""
+        """x without its first n tokens."""
         ...
 
     def add_positions(self, x: X, table: Weight, method: str = "") -> X:
-        """X plus learned positions: a row of a table for each token, or, given a method, what it
+        """x + learned positions: a row of a table for each token, or, given a method, what it
         makes of the table for a grid of patches.
 
         `axial`: two rows of a table `[2, places, d]` for each patch, one for its column, one for
@@ -257,7 +258,7 @@ class Machine(Protocol[X]):
         ...
 
     def clip(self, x: X, low: Weight, high: Weight) -> X:
-        """X clamped to two stored numbers."""
+        """x clamped to two stored numbers."""
         ...
 
     def encoder_attention(
