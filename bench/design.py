@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from harness import keep, report, side_by_side
-from llamath.analysis.design.design_report import design
-from llamath.analysis.design.design_request import DesignRequest
+from llamath.analysis.understand.design.design_report import design
+from llamath.analysis.understand.design.design_request import DesignRequest
 
 PYTHON = sys.executable
 LLAMATH = str(Path(PYTHON).parent / "llamath")

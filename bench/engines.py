@@ -79,7 +79,7 @@ def llamath_torch(task: Task) -> Engine:
 
 
 def llamath_native(task: Task) -> Engine:
-    from llamath.analysis.verify.verified_checkpoint import open_verified
+    from llamath.analysis.check.verify.verified_checkpoint import open_verified
     from llamath.generation.generation import GenerationLimits
     from llamath.generation.sampling_parameters import Sampling
     from llamath.native.engine import NativeSession, Row

@@ -25,8 +25,8 @@ def false_explanations(like: str | None, step: int = 1) -> dict[str, object]:
     """Count the random multiples of `step` that get an exact explanation: of all sizes, or with
     `like` near that model's total."""
     import llamath
-    from llamath.analysis.explain import explain_number
-    from llamath.analysis.explain.explanation import known_vocab_sizes, merge_equal_bases
+    from llamath.analysis.understand.explain import explain_number
+    from llamath.analysis.understand.explain.explanation import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))

@@ -22,7 +22,7 @@ import numpy as np
 
 import harness
 import llamath
-from llamath.analysis.verify.full_check import check_files
+from llamath.analysis.check.verify.full_check import check_files
 from llamath.checkpoint.file_stream import CHUNK_BYTES
 from llamath.checkpoint.open import OpenedCheckpoint, open_checkpoint
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import llamath
 from accuracy_tables import Rows, figures, grid, table, wrap
-from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.graph.flop_count import train_flops
 from llamath.analysis.graph.operations.saved_tensors import Kernels
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.analysis.inference.choose_storage import weight_storage
-from llamath.analysis.inference.quantized_tensors import mtp_quantized_tensors, quantized_tensors
-from llamath.analysis.inference.weight_bytes import GGUFNaming
-from llamath.analysis.parallel_layout import WeightShard, pipeline_stages
-from llamath.analysis.plan import microbatch_work as plan_work
-from llamath.analysis.plan import network as plan_wires
-from llamath.analysis.plan import step_time as plan_time
-from llamath.analysis.training.lora_adapters import build_adapters
-from llamath.analysis.training.optimizers import OPTIMIZERS
-from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
-from llamath.analysis.training.saved_activations import SavedActivations
-from llamath.analysis.training.zero_states import PersistentState, persistent_lines
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
+from llamath.analysis.size.plan import microbatch_work as plan_work
+from llamath.analysis.size.plan import network as plan_wires
+from llamath.analysis.size.plan import step_time as plan_time
+from llamath.analysis.size.training.lora_adapters import build_adapters
+from llamath.analysis.size.training.optimizers import OPTIMIZERS
+from llamath.analysis.size.training.pipeline_schedule import stage_activations, total_bytes
+from llamath.analysis.size.training.saved_activations import SavedActivations
+from llamath.analysis.size.training.zero_states import PersistentState, persistent_lines
+from llamath.analysis.storage.choose_storage import weight_storage
+from llamath.analysis.storage.parallel_layout import WeightShard, pipeline_stages
+from llamath.analysis.storage.quantized_tensors import mtp_quantized_tensors, quantized_tensors
+from llamath.analysis.storage.weight_bytes import GGUFNaming
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.hardware.kernel_rates import benchmark_sources

@@ -380,7 +380,7 @@ def _adapter_words() -> Iterator[bytes]:
 
 
 def _adapter(data: bytes) -> object:
-    from llamath.analysis.verify.kinds.adapter_check import verify_adapter
+    from llamath.analysis.check.kinds.adapter_check import verify_adapter
     from llamath.checkpoint.adapters import read_adapter
     from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
     from llamath.utils.errors import FormatError
@@ -440,7 +440,7 @@ def _dcp_seeds() -> Iterator[bytes]:
 
 
 def _dcp(data: bytes) -> object:
-    from llamath.analysis.verify.kinds.dcp_check import cover_problem
+    from llamath.analysis.check.kinds.dcp_check import cover_problem
     from llamath.checkpoint.folders.dcp import parse_metadata
     from llamath.checkpoint.formats.source import Bytes
 
@@ -999,7 +999,7 @@ TARGETS = {
     "adapter": Target(
         (
             "llamath.checkpoint.adapters",
-            "llamath.analysis.verify.kinds.adapter_check",
+            "llamath.analysis.check.kinds.adapter_check",
             "llamath.utils.linear_regex",
         ),
         _adapter_seeds,
@@ -1008,7 +1008,7 @@ TARGETS = {
         json=True,
     ),
     "dcp": Target(
-        (f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.kinds.dcp_check"),
+        (f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.check.kinds.dcp_check"),
         _dcp_seeds,
         _dcp_words,
         _dcp,

@@ -11,15 +11,24 @@ from typing import Any
 
 import llamath
 from accuracy_tables import Rows, equal, figures, table, wrap
-from llamath.analysis.inference.choose_storage import weight_storage
-from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.weight_bytes import GGUFNaming
-from llamath.analysis.serving.engine_layouts import check_engine_layout
-from llamath.analysis.serving.engine_report import EngineSettings, plan_engine, state_element_bytes
-from llamath.analysis.serving.llama_cpp_cache import llama_cpp_cache
-from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers, sparse_rows
-from llamath.analysis.serving.rank_shapes import EngineLayout
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.serving.engine_layouts import check_engine_layout
+from llamath.analysis.size.serving.engine_report import (
+    EngineSettings,
+    plan_engine,
+    state_element_bytes,
+)
+from llamath.analysis.size.serving.llama_cpp_cache import llama_cpp_cache
+from llamath.analysis.size.serving.paged_cache import (
+    PagedCache,
+    layer_caches,
+    page_layers,
+    sparse_rows,
+)
+from llamath.analysis.size.serving.rank_shapes import EngineLayout
+from llamath.analysis.storage.choose_storage import weight_storage
+from llamath.analysis.storage.weight_bytes import GGUFNaming
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.engines import Engine, find_engine
 from llamath.hardware import find_device

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import llamath
 from llamath import hardware
-from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.graph.flop_count import train_flops
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.parallel_layout import layout_problems
-from llamath.analysis.plan import PlanRequest, plan
-from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
-from llamath.analysis.plan.training_run import TrainingCostModel, TrainingPlan
-from llamath.analysis.training.training_memory import TrainRequest, training
+from llamath.analysis.size.plan import PlanRequest, plan
+from llamath.analysis.size.plan.layout_space import INTERLEAVES, MICROBATCHES
+from llamath.analysis.size.plan.training_run import TrainingCostModel, TrainingPlan
+from llamath.analysis.size.training.training_memory import TrainRequest, training
+from llamath.analysis.storage.parallel_layout import layout_problems
 from llamath.questions.layout import Layout
 
 _TRUTH = Path(__file__).parents[1] / "tests" / "truth"

@@ -69,36 +69,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analysis.config_report import ConfigReport as ConfigReport
-    from .analysis.cost.cost_report import CostReport as CostReport
-    from .analysis.count.count_report import CountReport as CountReport
-    from .analysis.count.count_report import StoredNamesReport as StoredNamesReport
-    from .analysis.design.design_report import DesignReport as DesignReport
-    from .analysis.diff.model_diff import DiffReport as DiffReport
-    from .analysis.diff.model_diff import MultiDiffReport as MultiDiffReport
-    from .analysis.explain.explanation import Explanation as Explanation
-    from .analysis.fact_sheet import FactSheet as FactSheet
-    from .analysis.fit.fit_comparison import FitComparison as FitComparison
-    from .analysis.fit.fit_report import FitReport as FitReport
-    from .analysis.fit.gpu_ranking import GPURanking as GPURanking
-    from .analysis.fit.quants_report import QuantsReport as QuantsReport
-    from .analysis.flops.flops_report import FlopsReport as FlopsReport
-    from .analysis.generic.state_dict_count import TensorCountReport as TensorCountReport
-    from .analysis.inference.inference_memory import MemoryReport as MemoryReport
-    from .analysis.inference.inference_memory import WeightsReport as WeightsReport
-    from .analysis.plan.plan_ranking import PlanReport as PlanReport
-    from .analysis.plan.serving_plan import ServeReport as ServeReport
-    from .analysis.preset_list import PresetList as PresetList
-    from .analysis.same.same_report import SameReport as SameReport
-    from .analysis.same.weights_hash import HashReport as HashReport
-    from .analysis.serving.draft_pair import PairReport as PairReport
-    from .analysis.serving.engine_report import EngineReport as EngineReport
-    from .analysis.serving.placement import Placement as Placement
-    from .analysis.training.training_memory import TrainReport as TrainReport
-    from .analysis.verify.check_checkpoint import VerifyReport as VerifyReport
-    from .analysis.verify.listing import Listing as Listing
-    from .analysis.verify.structure_report import StructureReport as StructureReport
-    from .analysis.verify.weight_names import NamesReport as NamesReport
+    from .analysis.check.same.same_report import SameReport as SameReport
+    from .analysis.check.same.weights_hash import HashReport as HashReport
+    from .analysis.check.verify.check_checkpoint import VerifyReport as VerifyReport
+    from .analysis.check.verify.structure_report import StructureReport as StructureReport
+    from .analysis.size.cost.cost_report import CostReport as CostReport
+    from .analysis.size.fit.fit_comparison import FitComparison as FitComparison
+    from .analysis.size.fit.fit_report import FitReport as FitReport
+    from .analysis.size.fit.gpu_ranking import GPURanking as GPURanking
+    from .analysis.size.fit.quants_report import QuantsReport as QuantsReport
+    from .analysis.size.flops.flops_report import FlopsReport as FlopsReport
+    from .analysis.size.memory.inference_memory import MemoryReport as MemoryReport
+    from .analysis.size.memory.inference_memory import WeightsReport as WeightsReport
+    from .analysis.size.plan.plan_ranking import PlanReport as PlanReport
+    from .analysis.size.plan.serving_plan import ServeReport as ServeReport
+    from .analysis.size.serving.draft_pair import PairReport as PairReport
+    from .analysis.size.serving.engine_report import EngineReport as EngineReport
+    from .analysis.size.serving.placement import Placement as Placement
+    from .analysis.size.training.training_memory import TrainReport as TrainReport
+    from .analysis.storage.listing import Listing as Listing
+    from .analysis.understand.config_report import ConfigReport as ConfigReport
+    from .analysis.understand.count.count_report import CountReport as CountReport
+    from .analysis.understand.count.count_report import StoredNamesReport as StoredNamesReport
+    from .analysis.understand.count.state_dict_count import TensorCountReport as TensorCountReport
+    from .analysis.understand.count.weight_names import NamesReport as NamesReport
+    from .analysis.understand.design.design_report import DesignReport as DesignReport
+    from .analysis.understand.diff.model_diff import DiffReport as DiffReport
+    from .analysis.understand.diff.model_diff import MultiDiffReport as MultiDiffReport
+    from .analysis.understand.explain.explanation import Explanation as Explanation
+    from .analysis.understand.fact_sheet import FactSheet as FactSheet
+    from .analysis.understand.preset_list import PresetList as PresetList
     from .api import compare_machines as compare_machines
     from .api import config as config
     from .api import convert as convert
@@ -153,10 +153,10 @@ if TYPE_CHECKING:
     from .questions.design_question import FixedDims as FixedDims
     from .questions.edit_settings import Edit as Edit
     from .questions.fit_questions import EngineRanks as EngineRanks
-    from .questions.flops_question import MeasuredSpeed as MeasuredSpeed
     from .questions.layout import Layout as Layout
     from .questions.memory_questions import Lora as Lora
     from .questions.memory_questions import Training as Training
+    from .questions.pass_questions import MeasuredSpeed as MeasuredSpeed
     from .questions.plan_questions import PlanTraining as PlanTraining
     from .render.report import Report as Report
     from .runtime.reply import Reply as Reply
@@ -189,40 +189,40 @@ _MODULES = {
     "core.parameter_count": "Parameters",
     "render.report": "Report",
     "runtime.reply": "Reply",
-    "analysis.count.count_report": "CountReport StoredNamesReport",
-    "analysis.generic.state_dict_count": "TensorCountReport",
-    "analysis.diff.model_diff": "DiffReport MultiDiffReport",
-    "analysis.explain.explanation": "Explanation",
-    "analysis.design.design_report": "DesignReport",
-    "analysis.inference.inference_memory": "MemoryReport WeightsReport",
-    "analysis.training.training_memory": "TrainReport",
+    "analysis.understand.count.count_report": "CountReport StoredNamesReport",
+    "analysis.understand.count.state_dict_count": "TensorCountReport",
+    "analysis.understand.diff.model_diff": "DiffReport MultiDiffReport",
+    "analysis.understand.explain.explanation": "Explanation",
+    "analysis.understand.design.design_report": "DesignReport",
+    "analysis.size.memory.inference_memory": "MemoryReport WeightsReport",
+    "analysis.size.training.training_memory": "TrainReport",
     "questions.design_question": "Budget DesignBounds FixedDims",
     "questions.edit_settings": "Edit",
     "questions.fit_questions": "EngineRanks",
-    "questions.flops_question": "MeasuredSpeed",
+    "questions.pass_questions": "MeasuredSpeed",
     "questions.layout": "Layout",
     "questions.plan_questions": "PlanTraining",
     "questions.memory_questions": "Lora Training",
-    "analysis.flops.flops_report": "FlopsReport",
-    "analysis.fact_sheet": "FactSheet",
-    "analysis.fit.fit_comparison": "FitComparison",
-    "analysis.fit.fit_report": "FitReport",
-    "analysis.fit.gpu_ranking": "GPURanking",
-    "analysis.config_report": "ConfigReport",
-    "analysis.cost.cost_report": "CostReport",
-    "analysis.fit.quants_report": "QuantsReport",
-    "analysis.plan.plan_ranking": "PlanReport",
-    "analysis.plan.serving_plan": "ServeReport",
-    "analysis.same.same_report": "SameReport",
-    "analysis.same.weights_hash": "HashReport",
-    "analysis.serving.draft_pair": "PairReport",
-    "analysis.serving.engine_report": "EngineReport",
-    "analysis.serving.placement": "Placement",
-    "analysis.verify.listing": "Listing",
-    "analysis.verify.check_checkpoint": "VerifyReport",
-    "analysis.verify.structure_report": "StructureReport",
-    "analysis.verify.weight_names": "NamesReport",
-    "analysis.preset_list": "PresetList",
+    "analysis.size.flops.flops_report": "FlopsReport",
+    "analysis.understand.fact_sheet": "FactSheet",
+    "analysis.size.fit.fit_comparison": "FitComparison",
+    "analysis.size.fit.fit_report": "FitReport",
+    "analysis.size.fit.gpu_ranking": "GPURanking",
+    "analysis.understand.config_report": "ConfigReport",
+    "analysis.size.cost.cost_report": "CostReport",
+    "analysis.size.fit.quants_report": "QuantsReport",
+    "analysis.size.plan.plan_ranking": "PlanReport",
+    "analysis.size.plan.serving_plan": "ServeReport",
+    "analysis.check.same.same_report": "SameReport",
+    "analysis.check.same.weights_hash": "HashReport",
+    "analysis.size.serving.draft_pair": "PairReport",
+    "analysis.size.serving.engine_report": "EngineReport",
+    "analysis.size.serving.placement": "Placement",
+    "analysis.storage.listing": "Listing",
+    "analysis.check.verify.check_checkpoint": "VerifyReport",
+    "analysis.check.verify.structure_report": "StructureReport",
+    "analysis.understand.count.weight_names": "NamesReport",
+    "analysis.understand.preset_list": "PresetList",
     "generation.sampling_parameters": "Sampling",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",

@@ -19,40 +19,39 @@ from .utils.errors import Argument, ArgumentError, Call, LlamathError, Name, Unk
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from .analysis.config_report import ConfigReport
-    from .analysis.cost.cost_report import CostReport
-    from .analysis.count.count_report import CountReport, StoredNamesReport
-    from .analysis.design.design_report import DesignReport
-    from .analysis.diff.model_diff import DiffReport, MultiDiffReport
-    from .analysis.explain import Explanation
-    from .analysis.fact_sheet import FactSheet
-    from .analysis.fit.fit_comparison import FitComparison
-    from .analysis.fit.fit_report import FitReport
-    from .analysis.fit.gpu_ranking import GPURanking
-    from .analysis.fit.quants_report import QuantsReport
-    from .analysis.flops.flops_report import FlopsReport
-    from .analysis.flops.scaling_laws import ScalingLaw
-    from .analysis.generic.state_dict_count import TensorCountReport
-    from .analysis.image_pass import Images
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
-    from .analysis.inference.weight_bytes import StoredWeights
-    from .analysis.plan import PlanReport
-    from .analysis.plan.serving_plan import ServeReport
-    from .analysis.preset_list import PresetList
-    from .analysis.same.same_report import SameReport
-    from .analysis.same.weights_hash import HashReport
-    from .analysis.serving.draft_pair import DraftKind, PairReport
-    from .analysis.serving.engine_report import EngineReport
-    from .analysis.serving.placement import Placement
-    from .analysis.training.training_memory import TrainReport
-    from .analysis.verify.check_checkpoint import VerifyReport
-    from .analysis.verify.listing import Listing
-    from .analysis.verify.structure_report import StructureReport
-    from .analysis.verify.weight_names import NamesReport
+    from .analysis.check.same.same_report import SameReport
+    from .analysis.check.same.weights_hash import HashReport
+    from .analysis.check.verify.check_checkpoint import VerifyReport
+    from .analysis.check.verify.structure_report import StructureReport
+    from .analysis.graph.image_pass import Images
+    from .analysis.size.cost.cost_report import CostReport
+    from .analysis.size.fit.fit_comparison import FitComparison
+    from .analysis.size.fit.fit_report import FitReport
+    from .analysis.size.fit.gpu_ranking import GPURanking
+    from .analysis.size.fit.quants_report import QuantsReport
+    from .analysis.size.flops.flops_report import FlopsReport
+    from .analysis.size.flops.scaling_laws import ScalingLaw
+    from .analysis.size.memory.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
+    from .analysis.size.plan import PlanReport
+    from .analysis.size.plan.serving_plan import ServeReport
+    from .analysis.size.serving.draft_pair import DraftKind, PairReport
+    from .analysis.size.serving.engine_report import EngineReport
+    from .analysis.size.serving.placement import Placement
+    from .analysis.size.training.training_memory import TrainReport
+    from .analysis.storage.listing import Listing
+    from .analysis.storage.weight_bytes import StoredWeights
+    from .analysis.understand.config_report import ConfigReport
+    from .analysis.understand.count.count_report import CountReport, StoredNamesReport
+    from .analysis.understand.count.state_dict_count import TensorCountReport
+    from .analysis.understand.count.weight_names import NamesReport
+    from .analysis.understand.design.design_report import DesignReport
+    from .analysis.understand.diff.model_diff import DiffReport, MultiDiffReport
+    from .analysis.understand.explain import Explanation
+    from .analysis.understand.fact_sheet import FactSheet
+    from .analysis.understand.preset_list import PresetList
     from .conversion.convert_checkpoint import ConversionReport
     from .generation.sampling_parameters import Sampling
     from .hardware import DeviceList
-    from .questions.catalog_question import ModelsQuestion
     from .questions.design_question import Budget, DesignBounds, DesignQuestion, FixedDims
     from .questions.edit_settings import Edit
     from .questions.file_questions import (
@@ -69,13 +68,12 @@ if TYPE_CHECKING:
         QuantsQuestion,
         RankQuestion,
     )
-    from .questions.flops_question import FlopsQuestion, MeasuredSpeed
     from .questions.layout import Layout
     from .questions.memory_questions import Lora, MemoryQuestion, Training, TrainingQuestion
-    from .questions.parameter_questions import CountQuestion, ExplainQuestion
+    from .questions.parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
+    from .questions.pass_questions import FlopsQuestion, MeasuredSpeed, TraceQuestion
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
     from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price
-    from .questions.trace_question import TraceQuestion
     from .runtime.reply import Reply
     from .torch.debug.trace_run import Trace
 
@@ -135,8 +133,8 @@ def diff(
     `via="transformers"` builds models of unknown families, which are compared by the names and
     shapes of their tensors.
     """
-    from .analysis.diff.model_diff import MultiDiffReport
-    from .analysis.generic.state_dict_diff import diff_models as compare
+    from .analysis.understand.diff.model_diff import MultiDiffReport
+    from .analysis.understand.diff.state_dict_diff import diff_models as compare
 
     if b is None and not changes:
         raise LlamathError(
@@ -404,7 +402,7 @@ def flops(
     dtype: Dtype of the weights, for FLOPs per byte.
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     """
-    from .questions.flops_question import FlopsQuestion
+    from .questions.pass_questions import FlopsQuestion
 
     question = FlopsQuestion.parse(
         context=context,
@@ -875,7 +873,7 @@ def models(
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     context: Tokens of each sequence: 8192, 128k, max.
     """
-    from .questions.catalog_question import ModelsQuestion
+    from .questions.parameter_questions import ModelsQuestion
 
     question = ModelsQuestion.parse(
         words=words, sort=sort, kind=kind, on=on, dtype=dtype, context=context
@@ -890,15 +888,15 @@ def answer_count(
     model: Source, question: CountQuestion, *, via: Via | None
 ) -> CountReport | TensorCountReport:
     """Count the parameters of a model."""
-    from .analysis.count.count_files import count_files
-    from .analysis.count.count_report import CountReport
+    from .analysis.understand.count.count_files import count_files
+    from .analysis.understand.count.count_report import CountReport
     from .checkpoint.open import names_checkpoint
 
     part = question.part
     try:
         loaded = load(model, via=via)
         if isinstance(loaded, TensorModel):
-            from .analysis.generic.state_dict_count import count_tensors
+            from .analysis.understand.count.state_dict_count import count_tensors
 
             return count_tensors(loaded, part)
         counted = loaded if isinstance(model, FamilyModel) else count_files(loaded).counted
@@ -914,7 +912,7 @@ def answer_count(
 
 def answer_explain(question: ExplainQuestion) -> Explanation:
     """Explain a number of parameters."""
-    from .analysis.explain.explanation import explain_quantity
+    from .analysis.understand.explain.explanation import explain_quantity
 
     like = None if question.like is None else load_family(question.like)
     return explain_quantity(question.number, like, question.all)
@@ -922,11 +920,11 @@ def answer_explain(question: ExplainQuestion) -> Explanation:
 
 def answer_names(model: Source, question: NamesQuestion, *, via: Via | None) -> NamesReport:
     """Return the names of each weight."""
-    from .analysis.verify.weight_names import weight_names
+    from .analysis.understand.count.weight_names import weight_names
 
     loaded = _named_model(model, question.dtype, via)
     if isinstance(loaded, TensorModel):
-        from .analysis.generic.state_dict_count import state_dict_names
+        from .analysis.understand.count.state_dict_count import state_dict_names
 
         return state_dict_names(loaded)
     return weight_names(loaded, question.dtype)
@@ -936,11 +934,11 @@ def answer_stored_names(
     model: Source, question: StoredNamesQuestion, *, via: Via | None
 ) -> StoredNamesReport:
     """Return every tensor as files of one format have it."""
-    from .analysis.inference.stored_names import stored_names
+    from .analysis.understand.count.stored_names import stored_names
 
     loaded = _named_model(model, question.dtype, via)
     if isinstance(loaded, TensorModel):
-        from .analysis.generic.state_dict_count import stored_state_dict
+        from .analysis.understand.count.state_dict_count import stored_state_dict
 
         if question.names != "hf":
             raise ArgumentError(
@@ -968,7 +966,7 @@ def answer_verify(
     via: Via | None,
 ) -> VerifyReport | StructureReport:
     """Check a checkpoint."""
-    from .analysis.verify.verify_path import verify_path
+    from .analysis.check.verify_path import verify_path
 
     return verify_path(
         os.fspath(path),
@@ -983,13 +981,13 @@ def answer_verify(
 
 def answer_models(question: ModelsQuestion) -> PresetList:
     """List presets, or those that fit on GPUs."""
-    from .analysis.preset_list import find_presets
+    from .analysis.understand.preset_list import find_presets
 
     if question.on is None:
         if used := next((x for x in ("dtype", "context") if x in question.changed), ""):
             raise ArgumentError(used, " is for models that fit on GPUs, and needs these")
         return find_presets(question.words, question.sort, question.kind)
-    from .analysis.fit.preset_fits import fitting_presets
+    from .analysis.understand.preset_fits import fitting_presets
 
     def sizes(preset: str) -> MemoryCalculator:
         model = load_family(preset)
@@ -1003,10 +1001,10 @@ def answer_models(question: ModelsQuestion) -> PresetList:
 
 def answer_design(question: DesignQuestion) -> DesignReport:
     """Search a design."""
-    from .analysis.design.design_report import design as search
-    from .analysis.design.design_report import with_budget, with_contrast
-    from .analysis.design.design_request import DesignRequest
-    from .analysis.flops.scaling_laws import DEFAULT_LAW, find_law
+    from .analysis.size.flops.scaling_laws import DEFAULT_LAW, find_law
+    from .analysis.understand.design.design_report import design as search
+    from .analysis.understand.design.design_report import with_budget, with_contrast
+    from .analysis.understand.design.design_request import DesignRequest
 
     budget = question.budget
     law = find_law(budget.law or DEFAULT_LAW)
@@ -1046,8 +1044,8 @@ def _design_target(question: DesignQuestion, law: ScalingLaw) -> tuple[int, bool
 
 def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport | WeightsReport:
     """Answer a question about the memory of inference."""
-    from .analysis.inference.inference_memory import MAX_TOKENS, MemoryRequest
-    from .analysis.inference.inference_memory import memory as inference_memory
+    from .analysis.size.memory.inference_memory import MAX_TOKENS, MemoryRequest
+    from .analysis.size.memory.inference_memory import memory as inference_memory
     from .questions.memory_questions import PREFILL_CHUNK
 
     if isinstance(model, TensorModel) and model.computed is None:
@@ -1079,7 +1077,7 @@ def _calculator(model: FamilyModel, dtype: str, **request: Any) -> MemoryCalcula
     """Return what computes the memory of a model: with its stored weights, unless they are asked
     for in another dtype.
     """
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 
     return MemoryCalculator(
         model,
@@ -1103,7 +1101,7 @@ def _sizes(model: FamilyModel, question: _Sized) -> MemoryCalculator:
 
 def answer_fit(model: FamilyModel, question: FitQuestion) -> FitReport:
     """Tell whether a model fits on GPUs."""
-    from .analysis.fit.fit_report import fit
+    from .analysis.size.fit.fit_report import fit
 
     calculator = _sizes(model, question)
     if question.calibration is None:
@@ -1117,7 +1115,7 @@ def answer_fit(model: FamilyModel, question: FitQuestion) -> FitReport:
         return fit(calculator, gpu, number, offload=question.offload, **_degrees(question.layout))
     if used := next((x for x in ("on", "layout", "offload") if x in question.changed), ""):
         raise ArgumentError(used, " is for other machines than the calibrated one")
-    from .analysis.fit.calibration import read_calibration
+    from .analysis.size.fit.calibration import read_calibration
 
     measured = read_calibration(question.calibration)
     return fit(calculator, measured.device, calibration=measured)
@@ -1129,8 +1127,8 @@ def _degrees(layout: Mapping[str, int]) -> dict[str, Any]:
 
 def answer_compare_machines(model: FamilyModel, question: MachinesQuestion) -> FitComparison:
     """Tell on which machines a model fits."""
-    from .analysis.fit.fit_comparison import FitComparison
-    from .analysis.fit.fit_report import fit
+    from .analysis.size.fit.fit_comparison import FitComparison
+    from .analysis.size.fit.fit_report import fit
 
     if not question.on:
         raise ArgumentError("on", " lists no GPUs")
@@ -1146,15 +1144,15 @@ def answer_compare_machines(model: FamilyModel, question: MachinesQuestion) -> F
 
 def answer_rank_gpus(model: FamilyModel, question: RankQuestion) -> GPURanking:
     """Rank the GPUs that can run a model."""
-    from .analysis.fit.gpu_ranking import rank_gpus
+    from .analysis.size.fit.gpu_ranking import rank_gpus
 
     return rank_gpus(_sizes(model, question))
 
 
 def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineReport:
     """Tell whether an engine starts on GPUs."""
-    from .analysis.serving.engine_report import EngineSettings, plan_engine
-    from .analysis.serving.rank_shapes import EngineLayout
+    from .analysis.size.serving.engine_report import EngineSettings, plan_engine
+    from .analysis.size.serving.rank_shapes import EngineLayout
     from .questions.fit_questions import EngineRanks
 
     ranks = EngineRanks(**question.layout)
@@ -1168,8 +1166,8 @@ def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineRep
 
 def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
     """Count FLOPs."""
-    from .analysis.flops.flops_report import FlopsRequest
-    from .analysis.flops.flops_report import count_model_flops as count_flops
+    from .analysis.size.flops.flops_report import FlopsRequest
+    from .analysis.size.flops.flops_report import count_model_flops as count_flops
 
     loaded = with_passes(model)
     if (question.on is None) != (question.mfu is None) or (
@@ -1201,7 +1199,7 @@ def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
 def _with_mfu(report: FlopsReport, on: tuple[int, Device], measured: MeasuredSpeed) -> FlopsReport:
     from fractions import Fraction
 
-    from .analysis.flops.mfu import Throughput, speed_of, with_mfu
+    from .analysis.size.flops.mfu import Throughput, speed_of, with_mfu
 
     (gpus, gpu), precision = on, measured.precision
     if not (peak := gpu.flops.get(precision)):
@@ -1223,8 +1221,8 @@ def _with_mfu(report: FlopsReport, on: tuple[int, Device], measured: MeasuredSpe
 
 def answer_plan(model: FamilyModel, question: PlanQuestion) -> PlanReport:
     """Rank the layouts of a training."""
-    from .analysis.plan import PlanRequest
-    from .analysis.plan import plan as plan_training
+    from .analysis.size.plan import PlanRequest
+    from .analysis.size.plan import plan as plan_training
 
     _check_cluster(question.on)
     asked = question.training
@@ -1248,7 +1246,7 @@ def answer_plan(model: FamilyModel, question: PlanQuestion) -> PlanReport:
 
 def answer_plan_serving(model: FamilyModel, question: ServingPlanQuestion) -> ServeReport:
     """Rank the ways to serve a model."""
-    from .analysis.plan.serving_plan import plan_serving
+    from .analysis.size.plan.serving_plan import plan_serving
 
     _check_cluster(question.on)
     context = _context(model, question.context)
@@ -1265,8 +1263,8 @@ def _check_cluster(on: tuple[int, Device]) -> None:
 
 def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:
     """Estimate the cost of tokens and of training."""
-    from .analysis.cost.cost_report import CostRequest
-    from .analysis.cost.cost_report import cost as cost_on
+    from .analysis.size.cost.cost_report import CostRequest
+    from .analysis.size.cost.cost_report import cost as cost_on
 
     count, gpu = question.on
     context = _context(model, question.context)
@@ -1283,8 +1281,8 @@ def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:
 
 def answer_quants(model: Source, question: QuantsQuestion) -> QuantsReport:
     """List a model in each dtype, or its GGUF files."""
-    from .analysis.fit.quants_report import list_files, list_quants
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .analysis.size.fit.quants_report import list_files, list_quants
+    from .analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
     from .checkpoint.folders.gguf_folder import list_gguf_models
 
     def request(loaded: FamilyModel) -> MemoryRequest:
@@ -1306,8 +1304,8 @@ def answer_quants(model: Source, question: QuantsQuestion) -> QuantsReport:
 
 def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairReport:
     """Tell whether a draft belongs to a target."""
-    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-    from .analysis.serving.draft_pair import pair_models
+    from .analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+    from .analysis.size.serving.draft_pair import pair_models
     from .checkpoint.vocabulary import read_vocabulary
     from .engines import ENGINES, find_engine
 
@@ -1327,7 +1325,7 @@ def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairRe
 
 def answer_place(model: FamilyModel, question: PlaceQuestion) -> Placement:
     """Tell where each weight goes."""
-    from .analysis.serving.placement import Machine, place_model
+    from .analysis.size.serving.placement import Machine, place_model
 
     sizes = _sizes(model, question)
     count, gpu = question.on
@@ -1346,7 +1344,7 @@ def answer_place(model: FamilyModel, question: PlaceQuestion) -> Placement:
 
 def _memory_of_weights(model: TensorModel, question: MemoryQuestion) -> WeightsReport:
     """Return the memory of the weights of a model without a family; more cannot be asked."""
-    from .analysis.generic.state_dict_count import weights_memory
+    from .analysis.understand.count.state_dict_count import weights_memory
 
     if used := next((x for x in question.changed if x != "dtype"), ""):
         raise ArgumentError(
@@ -1359,7 +1357,7 @@ def _memory_of_weights(model: TensorModel, question: MemoryQuestion) -> WeightsR
 
 def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> TrainReport:
     """Answer a question about the memory of a training step."""
-    from .analysis.training.training_memory import TrainRequest, training, training_dtype
+    from .analysis.size.training.training_memory import TrainRequest, training, training_dtype
 
     asked, lora, layout = question.training, question.lora, question.layout
     request = TrainRequest(
@@ -1394,7 +1392,7 @@ def facts(model: Source) -> FactSheet:
 
     Origin, date and license are known for presets.
     """
-    from .analysis.fact_sheet import fact_sheet
+    from .analysis.understand.fact_sheet import fact_sheet
 
     return fact_sheet(load_family(model))
 
@@ -1403,7 +1401,7 @@ def config(model: Source) -> ConfigReport:
     """Explain every key of a model's configuration, as Hugging Face has it and as Meta's
     `ModelArgs`.
     """
-    from .analysis.config_report import config_report
+    from .analysis.understand.config_report import config_report
 
     return config_report(load_family(model))
 
@@ -1429,7 +1427,7 @@ def trace(
     or one `layer`; with `decode`, the pass over the next token. `changes` replaces configuration
     keys; `progress` is called with the bytes of weights that are read, and of all.
     """
-    from .questions.trace_question import TraceQuestion
+    from .questions.pass_questions import TraceQuestion
 
     given = {} if context is None else {"context": context}
     question = TraceQuestion.parse(layer=layer, images=images, decode=decode, **given)
@@ -1547,7 +1545,7 @@ def ls(path: str | os.PathLike[str]) -> Listing:
     """List what is in a checkpoint by its headers alone: tensors, dtypes, shapes, bytes, and how
     values are packed.
     """
-    from .analysis.verify.listing import list_checkpoint
+    from .analysis.storage.listing import list_checkpoint
 
     return list_checkpoint(os.fspath(path))
 
@@ -1560,7 +1558,7 @@ def answer_same(
     progress: Callable[[int, int], None] | None,
 ) -> SameReport:
     """Compare the weights of two checkpoints."""
-    from .analysis.same.compare_checkpoints import compare_checkpoints
+    from .analysis.check.same.compare_checkpoints import compare_checkpoints
     from .native.group_comparison import find_group_comparer
 
     found = None if question.base is None else os.fspath(question.base)
@@ -1579,7 +1577,7 @@ def hash_weights(
     """Hash the weights of a checkpoint; `report.hash` is equal for equal weights in any lossless
     format.
     """
-    from .analysis.same.weights_hash import hash_checkpoint
+    from .analysis.check.same.weights_hash import hash_checkpoint
 
     return hash_checkpoint(os.fspath(path), progress or (lambda _done, _total: None))
 
@@ -1677,7 +1675,7 @@ def _load_or_build(
 def _context(model: FamilyModel, value: int | str | None) -> int | None:
     """Return the tokens of a sequence, whose text is `max`; None stands for the default."""
     if value == "max":
-        from .analysis.default_context import full_context
+        from .analysis.size.default_context import full_context
 
         return full_context(model.tree)
     return None if value is None else int(value)
@@ -1687,7 +1685,7 @@ def _images(text: str) -> Images | None:
     """Read the images of each sequence; None without any."""
     if not text:
         return None
-    from .analysis.image_pass import parse_images
+    from .analysis.graph.image_pass import parse_images
 
     return parse_images(text)
 
@@ -1698,7 +1696,7 @@ def _stored_weights(model: Model) -> StoredWeights | None:
     """
     if not model.location:
         return None
-    from .analysis.inference.checkpoint_weights import read_stored_weights
+    from .analysis.check.checkpoint_weights import read_stored_weights
 
     return read_stored_weights(model)
 
@@ -1709,7 +1707,7 @@ def _file_notes(model: Model) -> tuple[str, ...]:
     """
     if not model.location:
         return ()
-    from .analysis.verify.file_differences import differences_at
+    from .analysis.check.file_differences import differences_at
 
     found = differences_at(model)
     return found.notes if found else ()
@@ -1729,6 +1727,6 @@ def _imatrix(dtype: str) -> tuple[str, bool | None]:
 
 
 def _declared_dtype(model: FamilyModel) -> str:
-    from .analysis.inference.inference_memory import declared_dtype
+    from .analysis.size.memory.inference_memory import declared_dtype
 
     return declared_dtype(model)

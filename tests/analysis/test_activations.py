@@ -8,15 +8,15 @@ import pytest
 
 import llamath
 from llamath.analysis.graph.operations.saved_tensors import Kernels
-from llamath.analysis.parallel_layout import pipeline_stages
-from llamath.analysis.training.pipeline_schedule import (
+from llamath.analysis.size.training.pipeline_schedule import (
     in_flight_microbatches,
     saved_bytes,
     stage_activations,
     total_bytes,
 )
-from llamath.analysis.training.saved_activations import COMPARED, SavedActivations
-from llamath.analysis.training.training_memory import has_fused_qkv
+from llamath.analysis.size.training.saved_activations import COMPARED, SavedActivations
+from llamath.analysis.size.training.training_memory import has_fused_qkv
+from llamath.analysis.storage.parallel_layout import pipeline_stages
 from llamath.questions.layout import Layout
 from support.reference_data import published
 

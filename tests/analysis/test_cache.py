@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.inference.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
+from llamath.analysis.size.memory.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.utils.errors import LlamathError
 from support.reference_data import published, renamed_configs, tiny_configs

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 import llamath
 from llamath import hardware
-from llamath.analysis.cost.cost_report import CostRequest, cost
-from llamath.analysis.cost.ecologits import ecologits
-from llamath.analysis.cost.published_shares import GENERATION, TRAINING
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.cost.cost_report import CostRequest, cost
+from llamath.analysis.size.cost.ecologits import ecologits
+from llamath.analysis.size.cost.published_shares import GENERATION, TRAINING
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli.command_group import cli
 from llamath.utils.errors import LlamathError
 from support.reference_data import published_runs

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import llamath
 from contract.checks.counted import evaluated
-from llamath.analysis.count.count_report import CountReport
-from llamath.analysis.inference.stored_names import stored_names
+from llamath.analysis.understand.count.count_report import CountReport
+from llamath.analysis.understand.count.stored_names import stored_names
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.tree import fold

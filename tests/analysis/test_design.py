@@ -16,14 +16,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.design.candidate import Candidate
-from llamath.analysis.design.design_ranking import HabitCosts
-from llamath.analysis.design.design_report import DesignReport, design, factor_out_twos, prepare
-from llamath.analysis.design.design_request import DesignRequest
-from llamath.analysis.design.design_search import SearchStats, find_ranges, search_space
-from llamath.analysis.design.grid import build_grid
-from llamath.analysis.design.habits import learn_habits, odd_bits, trend
-from llamath.analysis.design.series import find_series
+from llamath.analysis.understand.design.candidate import Candidate
+from llamath.analysis.understand.design.design_ranking import HabitCosts
+from llamath.analysis.understand.design.design_report import (
+    DesignReport,
+    design,
+    factor_out_twos,
+    prepare,
+)
+from llamath.analysis.understand.design.design_request import DesignRequest
+from llamath.analysis.understand.design.design_search import SearchStats, find_ranges, search_space
+from llamath.analysis.understand.design.grid import build_grid
+from llamath.analysis.understand.design.habits import learn_habits, odd_bits, trend
+from llamath.analysis.understand.design.series import find_series
 from llamath.cli import cli
 from llamath.questions.design_question import DesignBounds, FixedDims
 from llamath.utils.errors import LlamathError
@@ -358,7 +363,7 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
             *((size, n) for size in (v["d"], v["H"], x.kv_heads, wide, v["V"])),
         )
     )
-    from llamath.analysis.inference.cache_bytes import kv_cache_size
+    from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 
     assert kv_cache_size(model.tree, 1).kv_per_token == x.kv_bytes
     assert bounds.max_kv_per_token is None or x.kv_bytes <= bounds.max_kv_per_token

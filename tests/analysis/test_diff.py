@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.diff.model_diff import DiffReport, diff
+from llamath.analysis.understand.diff.model_diff import DiffReport, diff
 from llamath.cli import cli
 from llamath.render.svg.svg_shapes import escape_xml
 from llamath.render.svg.treemap_svg import squarify, treemap_svg

@@ -12,17 +12,22 @@ import pytest
 
 import llamath
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.serving.engine_layouts import check_engine_layout
-from llamath.analysis.serving.engine_report import (
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.serving.engine_layouts import check_engine_layout
+from llamath.analysis.size.serving.engine_report import (
     EngineReport,
     EngineSettings,
     plan_engine,
     state_element_bytes,
 )
-from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers, sparse_rows
-from llamath.analysis.serving.rank_shapes import EngineLayout
-from llamath.analysis.serving.token_pools import TokenPools, pool_layers
+from llamath.analysis.size.serving.paged_cache import (
+    PagedCache,
+    layer_caches,
+    page_layers,
+    sparse_rows,
+)
+from llamath.analysis.size.serving.rank_shapes import EngineLayout
+from llamath.analysis.size.serving.token_pools import TokenPools, pool_layers
 from llamath.engines import ENGINES, Engine, find_engine
 from llamath.hardware import find_device
 

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.explain import MIN_BITS_SAVED, Candidate, explain_number
-from llamath.analysis.explain.explain_base import BaseModel
-from llamath.analysis.explain.explain_search import all_hypotheses
-from llamath.analysis.explain.explanation import (
+from llamath.analysis.size.training.lora_adapters import build_adapters
+from llamath.analysis.storage.parallel_layout import pipeline_stages, weight_shards
+from llamath.analysis.understand.explain import MIN_BITS_SAVED, Candidate, explain_number
+from llamath.analysis.understand.explain.explain_base import BaseModel
+from llamath.analysis.understand.explain.explain_search import all_hypotheses
+from llamath.analysis.understand.explain.explanation import (
     explain_quantity,
     explanation_terms,
     known_vocab_sizes,
     merge_equal_bases,
 )
-from llamath.analysis.explain.hypotheses import HypothesisSpace
-from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
-from llamath.analysis.training.lora_adapters import build_adapters
+from llamath.analysis.understand.explain.hypotheses import HypothesisSpace
 from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.questions.layout import Layout

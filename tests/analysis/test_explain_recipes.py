@@ -13,12 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.explain import explain_number
-from llamath.analysis.explain.explain_base import BaseModel
-from llamath.analysis.explain.explanation import Candidate, known_vocab_sizes, merge_equal_bases
-from llamath.analysis.explain.priors import evidence_bits, excess_bits
-from llamath.analysis.explain.vision_towers import VISION_TOWERS
-from llamath.analysis.training.lora_adapters import build_adapters
+from llamath.analysis.size.training.lora_adapters import build_adapters
+from llamath.analysis.understand.explain import explain_number
+from llamath.analysis.understand.explain.explain_base import BaseModel
+from llamath.analysis.understand.explain.explanation import (
+    Candidate,
+    known_vocab_sizes,
+    merge_equal_bases,
+)
+from llamath.analysis.understand.explain.priors import evidence_bits, excess_bits
+from llamath.analysis.understand.explain.vision_towers import VISION_TOWERS
 from llamath.catalog import presets
 from llamath.cli import cli
 from support import quantized_headers as make

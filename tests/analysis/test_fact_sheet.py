@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fact_sheet import FactSheet, fact_sheet
-from llamath.analysis.fit.gpu_ranking import rank_gpus
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.fit.gpu_ranking import rank_gpus
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.understand.fact_sheet import FactSheet, fact_sheet
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 

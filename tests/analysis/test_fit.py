@@ -18,16 +18,16 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath import hardware
-from llamath.analysis.fit.fit_report import FitReport, fit
-from llamath.analysis.fit.gpu_ranking import rank_gpus
-from llamath.analysis.fit.serving_layouts import choose_layout
-from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.analysis.inference.gpu_shards import ShardedModel, WeightRead
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
-from llamath.analysis.inference.speed_limits import find_roof, speed_limits
-from llamath.analysis.parallel_layout import layout_problems
+from llamath.analysis.size.fit.fit_report import FitReport, fit
+from llamath.analysis.size.fit.gpu_ranking import rank_gpus
+from llamath.analysis.size.fit.serving_layouts import choose_layout
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
+from llamath.analysis.size.memory.gpu_shards import ShardedModel, WeightRead
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest, memory
+from llamath.analysis.size.memory.speed_limits import find_roof, speed_limits
+from llamath.analysis.storage.parallel_layout import layout_problems
 from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
 from llamath.cli import cli
 from llamath.core.tree import fold

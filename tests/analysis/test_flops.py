@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.analysis.flops.flops_report import (
+from llamath.analysis.graph.flop_count import forward_flops, train_flops
+from llamath.analysis.graph.recorder import record
+from llamath.analysis.size.flops.flops_report import (
     FlopsReport,
     FlopsRequest,
     count_model_flops,
     expected_copies,
 )
-from llamath.analysis.flops.flops_tables import flops_by_convention
-from llamath.analysis.flops.mfu import Throughput, speed_of, utilization
-from llamath.analysis.graph.recorder import record
+from llamath.analysis.size.flops.flops_tables import flops_by_convention
+from llamath.analysis.size.flops.mfu import Throughput, speed_of, utilization
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from llamath.utils.number_format import format_si

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from llamath import hardware
-from llamath.analysis.plan.training_run import TrainingCostModel
-from llamath.analysis.training.fp8_recipes import RECIPES
-from llamath.analysis.training.training_memory import TrainRequest, training
+from llamath.analysis.size.plan.training_run import TrainingCostModel
+from llamath.analysis.size.training.fp8_recipes import RECIPES
+from llamath.analysis.size.training.training_memory import TrainRequest, training
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from support.loaded_models import LoadedModels

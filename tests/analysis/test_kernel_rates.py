@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath import hardware
-from llamath.analysis.plan.microbatch_work import (
+from llamath.analysis.size.plan.microbatch_work import (
     EXPERT_BLOCK,
     AchievedRates,
     MicrobatchCosts,
     achieved_rates,
 )
-from llamath.analysis.plan.training_run import TrainingCostModel
-from llamath.analysis.training.training_memory import TrainRequest
+from llamath.analysis.size.plan.training_run import TrainingCostModel
+from llamath.analysis.size.training.training_memory import TrainRequest
 from llamath.hardware.kernel_rates import ATTENTION_KERNELS, KernelRates, benchmark_sources
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.training.lora_adapters import build_adapters, list_matrices, split_targets
+from llamath.analysis.size.training.lora_adapters import (
+    build_adapters,
+    list_matrices,
+    split_targets,
+)
 from llamath.core.tree import fold
 from support.reference_data import TINY
 

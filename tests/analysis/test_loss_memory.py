@@ -8,10 +8,10 @@ import pytest
 from test_activations import LLAMA
 
 import llamath
-from llamath.analysis.parallel_layout import pipeline_stages
-from llamath.analysis.training.loss_memory import Loss, liger_chunk, parse_loss
-from llamath.analysis.training.pipeline_schedule import stage_activations
-from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
+from llamath.analysis.size.training.loss_memory import Loss, liger_chunk, parse_loss
+from llamath.analysis.size.training.pipeline_schedule import stage_activations
+from llamath.analysis.size.training.training_memory import TrainingJob, TrainRequest, training
+from llamath.analysis.storage.parallel_layout import pipeline_stages
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from published_runs import recipes

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.inference.inference_memory import (
+from llamath.analysis.size.memory.inference_memory import (
     MAX_TOKENS,
     MemoryCalculator,
     MemoryRequest,
@@ -23,7 +23,7 @@ from llamath.analysis.inference.inference_memory import (
     memory,
     peak_activations,
 )
-from llamath.analysis.training.training_memory import TrainRequest, training
+from llamath.analysis.size.training.training_memory import TrainRequest, training
 from llamath.cli import cli
 from llamath.core.expr import Expr
 from llamath.questions.layout import Layout

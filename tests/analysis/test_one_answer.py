@@ -8,14 +8,14 @@ from itertools import combinations
 import pytest
 
 from llamath import hardware
-from llamath.analysis.fit.fit_report import fit
-from llamath.analysis.fit.gpu_ranking import rank_gpus
-from llamath.analysis.fit.mixed_machine import MixedMachine
-from llamath.analysis.fit.suggestions import Suggester, supported_formats, supported_kv_dtypes
-from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.parallel_layout import PipelineStage
-from llamath.analysis.plan.serving_plan import plan_serving
+from llamath.analysis.size.fit.fit_report import fit
+from llamath.analysis.size.fit.gpu_ranking import rank_gpus
+from llamath.analysis.size.fit.mixed_machine import MixedMachine
+from llamath.analysis.size.fit.suggestions import Suggester, supported_formats, supported_kv_dtypes
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.plan.serving_plan import plan_serving
+from llamath.analysis.storage.parallel_layout import PipelineStage
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 from support.loaded_models import LoadedModels

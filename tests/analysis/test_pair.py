@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.serving.draft_pair import LENGTHS, compare_vocabularies
+from llamath.analysis.size.serving.draft_pair import LENGTHS, compare_vocabularies
 from llamath.checkpoint.vocabulary import Vocabulary, read_vocabulary
 from llamath.cli import cli
 

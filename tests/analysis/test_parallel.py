@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.parallel_layout import (
+from llamath.analysis.storage.parallel_layout import (
     check_layout,
     layout_problems,
     pipeline_stages,

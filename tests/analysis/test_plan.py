@@ -17,21 +17,21 @@ from hypothesis import strategies as st
 import accuracy
 import llamath
 from llamath import hardware
-from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.speed_limits import speed_limits
-from llamath.analysis.parallel_layout import layout_problems
-from llamath.analysis.plan import PlanReport, PlanRequest, plan, sequences_per_step
-from llamath.analysis.plan.layout_space import (
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.memory.speed_limits import speed_limits
+from llamath.analysis.size.plan import PlanReport, PlanRequest, plan, sequences_per_step
+from llamath.analysis.size.plan.layout_space import (
     MIN_TOKENS_PER_CP_RANK,
     LayoutSpace,
     StepSpec,
     divisors,
 )
-from llamath.analysis.plan.network import Network, rank_group
-from llamath.analysis.plan.serving_plan import plan_serving
-from llamath.analysis.plan.training_run import TrainingCostModel
-from llamath.analysis.training.training_memory import TrainRequest, training
+from llamath.analysis.size.plan.network import Network, rank_group
+from llamath.analysis.size.plan.serving_plan import plan_serving
+from llamath.analysis.size.plan.training_run import TrainingCostModel
+from llamath.analysis.size.training.training_memory import TrainRequest, training
+from llamath.analysis.storage.parallel_layout import layout_problems
 from llamath.cli import cli
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError

@@ -13,7 +13,7 @@ from llamath.analysis.graph.operations.pair_counts import (
     windows_seen,
 )
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.inference.cache_bytes import cache_specs
+from llamath.analysis.size.memory.cache_bytes import cache_specs
 from llamath.core.attention_facts import AttentionWindow
 from llamath.core.expr import Expr
 from support.reference_data import tiny_configs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.fit.fit_report import FitReport
+from llamath.analysis.size.fit.fit_report import FitReport
 from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.utils.errors import LlamathError

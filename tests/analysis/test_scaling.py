@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.analysis.flops.scaling_laws import LAWS, ParametricLoss, find_law, training_budget
+from llamath.analysis.size.flops.scaling_laws import LAWS, ParametricLoss, find_law, training_budget
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 

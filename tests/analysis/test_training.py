@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from test_activations import CASES, LLAMA
 
 import llamath
-from llamath.analysis.parallel_layout import WeightShard, pipeline_stages, weight_shards
-from llamath.analysis.training.optimizers import OPTIMIZERS
-from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
-from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
-from llamath.analysis.training.zero_states import PersistentState, persistent_lines
+from llamath.analysis.size.training.optimizers import OPTIMIZERS
+from llamath.analysis.size.training.pipeline_schedule import stage_activations, total_bytes
+from llamath.analysis.size.training.training_memory import TrainingJob, TrainRequest, training
+from llamath.analysis.size.training.zero_states import PersistentState, persistent_lines
+from llamath.analysis.storage.parallel_layout import WeightShard, pipeline_stages, weight_shards
 from llamath.cli import cli
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import llamath
 from llamath import LlamathError
-from llamath.analysis.count.header_count import count_header
+from llamath.analysis.understand.count.header_count import count_header
 from llamath.cli import cli
 from llamath.cli.command_group import COMMANDS
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llamath import StructureReport, load, verify
-from llamath.analysis.verify.kinds.adapter_check import BaseModel, find_base, selected_modules
+from llamath.analysis.check.kinds.adapter_check import BaseModel, find_base, selected_modules
 from llamath.checkpoint.adapters import open_adapter
 from llamath.utils.errors import ConfigError
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
 from llamath.cli.command_group import find_command

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.verify.listing import list_tensors
+from llamath.analysis.storage.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.quantization.schemes import Packing, find_packings
 from support import quantized_headers as make

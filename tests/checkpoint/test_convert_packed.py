@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import (

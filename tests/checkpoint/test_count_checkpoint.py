@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.count.header_count import count_header
+from llamath.analysis.understand.count.header_count import count_header
 from llamath.cli import cli
 from llamath.utils.errors import ConfigError, FormatError, LlamathError, UnknownModel
 from support.gguf_files import CONVERTED, gguf_shapes, tensor_shapes, write_gguf, write_gguf_header

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamath import StructureReport, verify
-from llamath.analysis.verify.kinds.dcp_check import cover_problem
+from llamath.analysis.check.kinds.dcp_check import cover_problem
 from llamath.checkpoint.folders.dcp import parse_metadata, read_dcp
 from llamath.checkpoint.formats.folder import LocalFolder
 from llamath.checkpoint.formats.source import Bytes

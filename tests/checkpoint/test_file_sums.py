@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 pytest.importorskip("numpy")
 
-from llamath.analysis.verify.check_checkpoint import VerifyReport
-from llamath.analysis.verify.verify_path import verify_path
+from llamath.analysis.check.verify.check_checkpoint import VerifyReport
+from llamath.analysis.check.verify_path import verify_path
 from llamath.checkpoint.file_stream import CHUNK_BYTES, FileTask, stream_files
 from llamath.checkpoint.file_sums import format_sums, parse_sums
 from llamath.cli import cli

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.analysis.count.name_folding import fold_groups, fold_names, unfold_pattern
+from llamath.analysis.storage.name_folding import fold_groups, fold_names, unfold_pattern
 from support.cost_limits import within_calls
 
 PART = st.sampled_from(

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.count.header_count import count_from_header
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.understand.count.header_count import count_from_header
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.gguf import Array
 from llamath.checkpoint.formats.manifest import Tensor

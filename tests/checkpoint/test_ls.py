@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from llamath.analysis.count.name_folding import unfold_pattern
-from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
-from llamath.analysis.verify.listing_tables import listing_tables
+from llamath.analysis.storage.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
+from llamath.analysis.storage.listing_tables import listing_tables
+from llamath.analysis.storage.name_folding import unfold_pattern
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.csv_rows import report_rows

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.quantized_tensors import (
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.storage.quantized_tensors import (
     QuantizedTensor,
     mtp_quantized_tensors,
     quantized_tensors,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llamath.analysis.verify.kinds.dcp_check import cover_problem
+from llamath.analysis.check.kinds.dcp_check import cover_problem
 from llamath.checkpoint.adapters import read_adapter
 from llamath.checkpoint.file_sums import parse_sums
 from llamath.checkpoint.folders import dcp, deepspeed

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.weight_bytes import WeightStorage
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.storage.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.recipes import Matrix, module_names, read_recipe
 from llamath.cli import cli
@@ -1113,7 +1113,7 @@ def test_bits_per_weight_are_exact() -> None:
 
 
 def _checkpoint(folder: Path, section: dict[str, Any], headers: Iterator[Any]) -> Any:
-    from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+    from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
     from support.sparse_checkpoints import write_safetensors
 
     config = json.loads(json.dumps(dict(llamath.load("smollm2-135m").config.data)))

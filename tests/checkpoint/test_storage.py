@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.inference.choose_storage import weight_storage
-from llamath.analysis.inference.gguf_mixture import gguf_tensors, gguf_traits
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.storage.choose_storage import weight_storage
+from llamath.analysis.storage.gguf_mixture import gguf_tensors, gguf_traits
+from llamath.analysis.storage.weight_bytes import GGUFNaming, WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
 from llamath.checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from test_codec import WRITERS
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import VerifyReport, verify_checkpoint
 from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
 from support import quantized_headers as make

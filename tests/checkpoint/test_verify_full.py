@@ -16,9 +16,9 @@ pytest.importorskip("safetensors")
 import torch
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import VerifyReport
-from llamath.analysis.verify.verify_path import verify_path
-from llamath.analysis.verify.verify_tensors import Finding
+from llamath.analysis.check.verify.check_checkpoint import VerifyReport
+from llamath.analysis.check.verify.verify_tensors import Finding
+from llamath.analysis.check.verify_path import verify_path
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from support.planted_defects import (

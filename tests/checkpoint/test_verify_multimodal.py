@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
 
 TEXT = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -115,7 +115,7 @@ def test_every_help_has_an_example_and_fits(name: str) -> None:
     assert run("help", name).stdout == done.stdout
 
 
-def test_help_shows_a_command_s_own_options_and_names_the_shared_ones() -> None:
+def test_help_shows_own_options_and_names_the_shared_ones() -> None:
     names = re.compile(r"^  (?:-\w, )?(--?[a-z][\w-]*)", re.MULTILINE)
     listed = {
         name: names.findall(own.partition("Examples:")[0].partition("\nOptions")[2])

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import llamath
-from llamath.analysis.image_pass import parse_images
+from llamath.analysis.graph.image_pass import parse_images
 from llamath.cli import cli
 from llamath.core.image_sizes import FixedImage, NativeImage, ScaledImage, SplitImage, TiledImage
 

@@ -169,6 +169,39 @@ def test_modules_form_no_cycle_even_inside_functions() -> None:
     assert not cycle({name: imported_files(name, tree) for name, tree in modules()})
 
 
+ROOMS_OF_ANALYSIS = {
+    "graph": "",
+    "storage": "graph",
+    "check": "graph storage",
+    "size": "graph storage",
+    "understand": "graph storage check size",
+}
+"""Folder of `analysis` → those that it may import from."""
+
+
+def folder_imports() -> set[tuple[str, str]]:
+    """The folders of `analysis` with those that they import from."""
+    found = {
+        (str(Path(name).parent), str(Path(file).parent))
+        for name, tree in modules()
+        if name.startswith("analysis/")
+        for file in imported_files(name, tree)
+        if file.startswith("analysis/")
+    }
+    return {(a, b) for a, b in found if a != b}
+
+
+def test_rooms_of_analysis_import_downward() -> None:
+    rooms = {(a.split("/")[1], b.split("/")[1]) for a, b in folder_imports()}
+    assert {a for a, _ in rooms} | {b for _, b in rooms} == set(ROOMS_OF_ANALYSIS)
+    assert {(a, b) for a, b in rooms if a != b and b not in ROOMS_OF_ANALYSIS[a].split()} == set()
+
+
+def test_folders_of_analysis_do_not_import_both_ways() -> None:
+    found = {(a, b) for a, b in folder_imports() if not a.startswith(b) and not b.startswith(a)}
+    assert len(found) > 20 and {(a, b) for a, b in found if (b, a) in found} == set()
+
+
 def test_module_names_are_unique() -> None:
     names = Counter(
         Path(name).stem

@@ -14,8 +14,8 @@ import pytest
 
 import llamath
 from llamath import catalog
-from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
@@ -326,7 +326,7 @@ def test_presets_that_fit_are_those_of_fit(words: tuple[str, ...], asked: dict[s
             assert fit.decode_ceiling == report.ceilings.decode.tokens_per_second
 
 
-def test_no_preset_that_fits_is_a_verdict_and_settings_need_gpus() -> None:
+def test_no_fitting_preset_is_a_verdict() -> None:
     none = llamath.models("llama", on="mem=1GiB", dtype="fp32", kind="moe")
     assert not none and none.summary.startswith("no preset fits on ") and not none.rows()
     with pytest.raises(llamath.LlamathError, match="unknown dtype"):

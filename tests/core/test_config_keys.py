@@ -17,8 +17,13 @@ from click.testing import CliRunner
 
 import config_reference as page
 import llamath
-from llamath.analysis.config_report import META_FIELDS, config_report, params_json, params_json_text
-from llamath.analysis.config_tables import UNREAD, format_value
+from llamath.analysis.understand.config_report import (
+    META_FIELDS,
+    config_report,
+    params_json,
+    params_json_text,
+)
+from llamath.analysis.understand.config_tables import UNREAD, format_value
 from llamath.catalog import presets
 from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli

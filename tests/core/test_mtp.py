@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import llamath
-from llamath.analysis.inference.stored_names import stored_names
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.understand.count.stored_names import stored_names
 from support.sparse_checkpoints import header_of, write_config, write_safetensors
 
 TINY = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import Images, image_pass
+from llamath.analysis.graph.image_pass import Images, image_pass
 from support.reference_data import multimodal_configs
 
 TEXT = {

@@ -23,9 +23,9 @@ from llamath.cli import cli
 from llamath.cli.generation_options import SamplingKeys
 from llamath.cli.question_options import FieldOption
 from llamath.cli.report_tools import TOOLS, agent_schema
+from llamath.questions.pass_questions import TraceQuestion
 from llamath.questions.question_list import QUESTIONS
 from llamath.questions.settings import Field, Question, Settings, Spec
-from llamath.questions.trace_question import TraceQuestion
 from llamath.questions.value_kinds import RATIO, SHARE
 from llamath.utils.errors import ArgumentError
 from support.typed_commands import Typed

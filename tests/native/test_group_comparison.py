@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from llamath.analysis.same import chunk_comparison
-from llamath.analysis.same.chunk_comparison import Tally, compare_chunks
+from llamath.analysis.check.same import chunk_comparison
+from llamath.analysis.check.same.chunk_comparison import Tally, compare_chunks
 from llamath.checkpoint.canonical_reader import RowChunk
 from llamath.checkpoint.quantization.ggml_values import GGML_DECODERS, decode_ggml
 from llamath.checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS

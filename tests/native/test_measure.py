@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fit.calibration import Calibration, read_calibration
+from llamath.analysis.size.fit.calibration import Calibration, read_calibration
 from llamath.cli.command_group import cli
 from llamath.cli.report_tools import TOOLS, answer
 from llamath.native import measure as measuring

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import llamath
-from llamath.analysis.verify.verified_checkpoint import open_verified
+from llamath.analysis.check.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.native.native_session import load_native
 from llamath.native.rotary_pairs import LAYOUT, is_order_free

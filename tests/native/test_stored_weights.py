@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 import llamath
-from llamath.analysis.verify.verified_checkpoint import open_verified
+from llamath.analysis.check.verify.verified_checkpoint import open_verified
 from llamath.families.registry import find_family
 from llamath.generation.mapped_files import MappedFiles
 from llamath.native.library import F32

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import Images, image_tokens
+from llamath.analysis.graph.image_pass import Images, image_tokens
 from llamath.checkpoint.naming.scheme import StoredTensor
 from llamath.core.expr import ceil_div
 from llamath.core.extensions.ngram_tables import rows_of_hashes

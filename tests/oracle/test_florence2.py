@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.flop_count import forward_flops
+from llamath.analysis.graph.image_pass import image_tokens, parse_images
 from llamath.analysis.graph.recorder import record, record_prefill
-from llamath.analysis.image_pass import image_tokens, parse_images
-from llamath.analysis.inference.cache_bytes import cache_specs, sum_cache_specs
+from llamath.analysis.size.memory.cache_bytes import cache_specs, sum_cache_specs
 from llamath.core.expr import Expr
 from llamath.core.extensions.encoder_decoder import EncoderDecoder
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.quantized_tensors import quantized_tensors
-from llamath.analysis.inference.weight_bytes import WeightStorage
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.storage.quantized_tensors import quantized_tensors
+from llamath.analysis.storage.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import image_tokens, parse_images
+from llamath.analysis.graph.image_pass import image_tokens, parse_images
 
 TINY = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / "mllama.json").read_text())[
     "plain"

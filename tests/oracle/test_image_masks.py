@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import Images, image_pass, mask_notes
+from llamath.analysis.graph.image_pass import Images, image_pass, mask_notes
 from support.reference_data import multimodal_configs
 
 pytest.importorskip("transformers")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.flops.flop_count import forward_flops, train_flops
+from llamath.analysis.graph.flop_count import forward_flops, train_flops
 from llamath.analysis.graph.node import Node
 from llamath.analysis.graph.operations.operation_list import OPERATIONS
 from llamath.analysis.graph.recorder import Graph, record

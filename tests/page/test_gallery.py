@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fact_sheet import fact_sheet
+from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError

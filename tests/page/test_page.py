@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fit.fit_report import choose_split, fit
-from llamath.analysis.fit.serving_layouts import LayoutChooser, ServingLayout, serving_layouts
-from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.fit.fit_report import choose_split, fit
+from llamath.analysis.size.fit.serving_layouts import LayoutChooser, ServingLayout, serving_layouts
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli import cli
 from llamath.cli.export import command as export
 from llamath.hardware import find_device

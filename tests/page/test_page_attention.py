@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.inference.cache_bytes import kv_cache_size, kv_format
-from llamath.analysis.inference.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size, kv_format
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
 from llamath.model import Model
 from llamath.questions.layout import Layout
 from llamath.web.page_data.attention_data import build_attention

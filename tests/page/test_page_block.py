@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
-from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.size.flops.flops_report import FlopsRequest, count_model_flops
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.diff.model_diff import diff
-from llamath.analysis.fit.fit_report import fit
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.fit.fit_report import fit
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.understand.diff.model_diff import diff
 from llamath.hardware import find_device
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, at_widths, browser

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llamath.analysis.fact_sheet import fact_sheet
+from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.web.page_data.facts_data import facts_data
 from support.browser_page import Tab, at_widths, browser
 from support.page_models import data_of, model_of, page_of

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fit import fit_report
-from llamath.analysis.fit.fit_report import FitReport, fit
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.plan.plan_ranking import PlanRequest, plan
-from llamath.analysis.plan.serving_plan import plan_serving
-from llamath.analysis.training.training_memory import TrainingJob, TrainRequest
+from llamath.analysis.size.fit import fit_report
+from llamath.analysis.size.fit.fit_report import FitReport, fit
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.plan.plan_ranking import PlanRequest, plan
+from llamath.analysis.size.plan.serving_plan import plan_serving
+from llamath.analysis.size.training.training_memory import TrainingJob, TrainRequest
 from llamath.cli import cli
 from llamath.hardware import Device, find_device
 from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_models import data_of, page_of

@@ -11,7 +11,7 @@ import pytest
 
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
-from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.core.tree import fold
 from llamath.model import Model
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn

@@ -12,12 +12,12 @@ import pytest
 from test_page import everything, models, random_settings
 
 import llamath
-from llamath.analysis.fit.fit_report import fit
-from llamath.analysis.fit.serving_layouts import choose_layout
-from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.speed_limits import speed_limits
-from llamath.analysis.training.training_memory import TrainRequest, training
+from llamath.analysis.size.fit.fit_report import fit
+from llamath.analysis.size.fit.serving_layouts import choose_layout
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.memory.speed_limits import speed_limits
+from llamath.analysis.size.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.questions.layout import Layout

@@ -11,8 +11,8 @@ import pytest
 from test_page_plate import BOXES, WRONG_TEXT
 
 import llamath
-from llamath.analysis.flops.flop_count import forward_flops
-from llamath.analysis.image_pass import Images, image_pass
+from llamath.analysis.graph.flop_count import forward_flops
+from llamath.analysis.graph.image_pass import Images, image_pass
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.tower_data import build_towers

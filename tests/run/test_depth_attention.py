@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
-from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record_part
 from llamath.core.expr import Expr
 from llamath.families import kimi_k3

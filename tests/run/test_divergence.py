@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from llamath.analysis.verify.divergence import (
+from llamath.analysis.check.verify.divergence import (
     DELTA_P_PERCENTS,
     KLD_PERCENTS,
     Divergence,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.families.registry import find_family
 from llamath.tokenizers import Tokenizer

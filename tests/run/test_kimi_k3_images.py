@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
-from llamath.analysis.image_pass import Images, image_pass
+from llamath.analysis.graph.image_pass import Images, image_pass
 from llamath.core.multimodal import ModelPart
 from llamath.torch import canonical_weights, load_weights
 from llamath.torch.kv_cache import Cache

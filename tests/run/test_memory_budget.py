@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import llamath
-from llamath.analysis.inference.inference_memory import MemoryRequest, memory
+from llamath.analysis.size.memory.inference_memory import MemoryRequest, memory
 from llamath.torch import build, check_memory_for, memory_budget
 from llamath.torch.module import TensorOptions
 from llamath.utils.errors import LlamathError

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
-from llamath.analysis.verify.verified_checkpoint import open_verified
+from llamath.analysis.check.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.native.native_comparison import compute_outputs
 from llamath.torch import open_model

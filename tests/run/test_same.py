@@ -14,8 +14,8 @@ import torch
 from click.testing import CliRunner, Result
 
 import llamath
-from llamath.analysis.same.compare_checkpoints import compare_checkpoints
-from llamath.analysis.same.same_report import SameReport
+from llamath.analysis.check.same.compare_checkpoints import compare_checkpoints
+from llamath.analysis.check.same.same_report import SameReport
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from support.hub_server import Site
@@ -174,7 +174,7 @@ def test_fused_experts_are_identical_to_single_ones(tmp_path: Path) -> None:
 
 
 def llamath_weights(folder: Path) -> Any:
-    from llamath.analysis.same.adapted_side import open_side
+    from llamath.analysis.check.same.adapted_side import open_side
 
     with open_side(str(folder)) as side:
         return list(side.weights.values())

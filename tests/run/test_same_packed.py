@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import llamath
-from llamath.analysis.same.compare_checkpoints import compare_checkpoints
-from llamath.analysis.same.same_report import SameReport
+from llamath.analysis.check.same.compare_checkpoints import compare_checkpoints
+from llamath.analysis.check.same.same_report import SameReport
 from llamath.checkpoint.formats.number_arrays import StoredArray
 from llamath.checkpoint.quantization.dequantizers import OpenedPacked, PackedWeight, open_packed
 from support.planted_checkpoints import LLAMA, Tensors, random_tensors, save_folder

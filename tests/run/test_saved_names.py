@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import llamath
-from llamath.analysis.verify.verified_checkpoint import open_verified
+from llamath.analysis.check.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.edit.edit_source import open_edit_source
 from llamath.native.native_session import load_native

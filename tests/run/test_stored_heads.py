@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
-from llamath.analysis.verify.verified_checkpoint import open_verified
+from llamath.analysis.check.verify.verified_checkpoint import open_verified
 from llamath.checkpoint import tensor_reader
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import llamath
-from llamath.analysis.image_pass import Images, image_tokens
+from llamath.analysis.graph.image_pass import Images, image_tokens
 from llamath.core.image_sizes import EnlargedImage, OverlappingTiles
 from support.image_processors import IMAGES
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
-from llamath.analysis.image_pass import Images, image_pass, image_tokens
+from llamath.analysis.graph.image_pass import Images, image_pass, image_tokens
 from llamath.core.image_sizes import (
     BoundedImage,
     CanvasImage,

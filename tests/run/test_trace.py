@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from contract.checks.graphs import sums_are_exact
 from contract.checks.modules import shapes_are_those_of_tensors
-from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import (
     MISTAKEN_PRODUCT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import llamath
-from llamath.analysis.diff.model_diff import DiffReport, diff
+from llamath.analysis.understand.diff.model_diff import DiffReport, diff
 
 
 def checked_diff(a: llamath.Model, b: llamath.Model) -> DiffReport:

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 import llamath
-from llamath.analysis.inference.gpu_shards import ShardedModel
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
+from llamath.analysis.size.memory.gpu_shards import ShardedModel
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.storage.parallel_layout import pipeline_stages, weight_shards
 from llamath.core.blocks import Decoder
 from llamath.core.tree import fold, walk
 from llamath.torch import Decoder as Module

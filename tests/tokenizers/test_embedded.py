@@ -15,7 +15,7 @@ import torch
 import llamath
 import train_tiny
 from llamath import embedded
-from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers import load_tokenizer
 from llamath.torch import open_model

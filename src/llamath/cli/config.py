@@ -19,7 +19,7 @@ def command(model: FamilyModel, *, form: str | None) -> None:
     """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params
     prints a params.json.
     """
-    from ..analysis.config_report import params_json_text
+    from ..analysis.understand.config_report import params_json_text
     from ..api import config
 
     report = config(model)

@@ -16,7 +16,7 @@ from .output import TABLES, PictureFile, echo, echo_report, warn
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..analysis.count.header_count import HeaderCount
+    from ..analysis.understand.count.header_count import HeaderCount
 
 _EXAMPLES = (
     "llamath count llama-3-8b",
@@ -60,7 +60,7 @@ def command(
         and model.location
         and not click.get_current_context().params["changes"]
     ):
-        from ..analysis.count.count_files import count_files
+        from ..analysis.understand.count.count_files import count_files
 
         with Progress("reading headers"):
             model, notes = count_files(model)
@@ -81,7 +81,7 @@ def command(
 
 
 def _print(model: FamilyModel, unfold: bool, picture: PictureFile | None, form: str | None) -> None:
-    from ..analysis.count.count_report import CountReport
+    from ..analysis.understand.count.count_report import CountReport
 
     if form == "tree":
         from ..render.text.tree_text import tree_text
@@ -104,7 +104,7 @@ def _print_tensors(
     form: str | None,
 ) -> None:
     """Print the count of a model without a family."""
-    from ..analysis.generic.state_dict_count import count_tensors
+    from ..analysis.understand.count.state_dict_count import count_tensors
 
     report = count_tensors(model, part)
     if picture is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from ..analysis.flops.scaling_laws import DEFAULT_LAW
+from ..analysis.size.flops.scaling_laws import DEFAULT_LAW
 from ..api import answer_design
 from ..questions.design_question import DesignQuestion
 from ..render.progress import Progress
@@ -15,7 +15,7 @@ from .output import TABLES, PictureFile, echo, echo_report, note
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..analysis.design.design_report import DesignReport
+    from ..analysis.understand.design.design_report import DesignReport
     from ..model import FamilyModel
 
 _EXAMPLES = (
@@ -68,7 +68,7 @@ def _print(report: DesignReport, form: str | None) -> None:
 
 
 def _params(model: FamilyModel) -> str:
-    from ..analysis.config_report import config_report, params_json_text
+    from ..analysis.understand.config_report import config_report, params_json_text
 
     text = params_json_text(model)
     for remark in config_report(model).remarks:

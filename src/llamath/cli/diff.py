@@ -49,7 +49,7 @@ def command(
     Several models are each compared with the first. --set changes the last model; with a single
     MODEL it shows the effect of the change. --picture draws the waterfall chart.
     """
-    from ..analysis.diff.model_diff import DiffReport
+    from ..analysis.understand.diff.model_diff import DiffReport
     from ..api import diff
 
     if models.count("-") > 1:

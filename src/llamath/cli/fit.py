@@ -25,7 +25,7 @@ from .output import TABLES, PictureFile, echo_report
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..analysis.fit.fit_report import FitReport
+    from ..analysis.size.fit.fit_report import FitReport
     from ..questions.settings import Question
 
 _EXAMPLES = (
@@ -210,8 +210,8 @@ def _fit_engine(
 
 
 def _roofline(report: FitReport, question: FitQuestion) -> str:
-    from ..analysis.inference.checkpoint_weights import read_stored_weights
-    from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from ..analysis.check.checkpoint_weights import read_stored_weights
+    from ..analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
     from ..render.svg.roofline_svg import roofline_svg
 
     request = MemoryRequest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..model import Model
-from ..questions.flops_question import FlopsQuestion
+from ..questions.pass_questions import FlopsQuestion
 from .command_group import command as make_command
 from .model_options import takes_model
 from .output import TABLES, echo, echo_json, echo_report
@@ -33,7 +33,7 @@ def command(model: Model, *, asked: Asked, form: str | None) -> None:
     if form == "json":
         echo_json({"model": model.name, **report.to_json()})
     elif form == "conventions":
-        from ..analysis.flops.flops_tables import convention_parts
+        from ..analysis.size.flops.flops_tables import convention_parts
         from ..render.report_text import parts_lines
 
         echo("\n".join(parts_lines(convention_parts(report))))

@@ -15,8 +15,8 @@ from .model_options import local_model, parse_changes
 from .output import note, print_error
 
 if TYPE_CHECKING:
-    from ..analysis.verify.logits_agreement import LogitsComparison
-    from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
+    from ..analysis.check.verify.logits_agreement import LogitsComparison
+    from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
     from ..torch.debug.activations import Activations
 
 _TEXT = (
@@ -46,7 +46,7 @@ def compare_logits(
     """Compare what two checkpoints compute; `changes` are of the second. Returns the name of the
     first model, too.
     """
-    from ..analysis.verify.verified_checkpoint import open_verified
+    from ..analysis.check.verify.verified_checkpoint import open_verified
     from ..checkpoint.formats.dtypes import parse_dtype
 
     if prompt is not None and ids is not None:

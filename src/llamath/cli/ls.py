@@ -25,7 +25,7 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on
     the Hub, or a URL. --format tree draws a tree.
     """
-    from ..analysis.verify.listing_tables import listing_tables
+    from ..analysis.storage.listing_tables import listing_tables
     from ..api import ls
     from ..checkpoint.open import file_notes
 

@@ -16,7 +16,7 @@ from .output import TABLES, echo_report, note, warn
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..analysis.count.header_count import HeaderCount
+    from ..analysis.understand.count.header_count import HeaderCount
     from ..hardware import Device
 
 _EXAMPLES = (
@@ -52,7 +52,7 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> in
 
 
 def _infer(model: Model, question: MemoryQuestion, form: str | None) -> int:
-    from ..analysis.inference.inference_memory import WeightsReport
+    from ..analysis.size.memory.inference_memory import WeightsReport
     from ..api import answer_memory
 
     with Progress("sizing the model"):
@@ -82,8 +82,8 @@ def _print_header(model: HeaderCount, form: str | None, has_options: bool) -> in
         raise click.UsageError(
             f"{model.reason}; without a family only the bytes of the weights are known"
         )
-    from ..analysis.inference.inference_memory import WeightsReport
-    from ..analysis.inference.weight_bytes import stored_weights
+    from ..analysis.size.memory.inference_memory import WeightsReport
+    from ..analysis.storage.weight_bytes import stored_weights
 
     lines = stored_weights(model.listing).lines
     echo_report(WeightsReport(name=safe(model.name), lines=lines, reason=model.reason), form)

@@ -23,11 +23,11 @@ from .output import PictureFile, echo_report, note, warn
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from ..analysis.count.header_count import HeaderCount
-    from ..analysis.fit.fit_comparison import FitComparison
-    from ..analysis.fit.fit_report import FitReport
-    from ..analysis.fit.gpu_ranking import GPURanking
-    from ..analysis.inference.inference_memory import MemoryReport
+    from ..analysis.size.fit.fit_comparison import FitComparison
+    from ..analysis.size.fit.fit_report import FitReport
+    from ..analysis.size.fit.gpu_ranking import GPURanking
+    from ..analysis.size.memory.inference_memory import MemoryReport
+    from ..analysis.understand.count.header_count import HeaderCount
     from ..loading import Via
     from ..model import FamilyModel, Model
 
@@ -285,7 +285,7 @@ def _count_header(model: str, error: UnknownModel) -> HeaderCount:
     """Return the count from the checkpoint's header; raise the error again if there is no
     checkpoint.
     """
-    from ..analysis.count.header_count import count_header
+    from ..analysis.understand.count.header_count import count_header
     from ..checkpoint.open import names_checkpoint
 
     if not names_checkpoint(model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..questions.catalog_question import ModelsQuestion
+from ..questions.parameter_questions import ModelsQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .output import TABLES, echo_report, note

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..embedded import MODEL_NAME
-from ..questions.trace_question import TraceQuestion
+from ..questions.pass_questions import TraceQuestion
 from ..render.progress import Bar, Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command

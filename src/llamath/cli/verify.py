@@ -17,8 +17,8 @@ from .output import TABLES, echo, echo_report, note, write_file
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
-    from ..analysis.verify.check_checkpoint import VerifyReport
-    from ..analysis.verify.structure_report import StructureReport
+    from ..analysis.check.verify.check_checkpoint import VerifyReport
+    from ..analysis.check.verify.structure_report import StructureReport
     from ..loading import Via
 
 _EXAMPLES = (
@@ -52,7 +52,7 @@ def command(
 
     Exit code 0: complete and matching, 1: findings, 2: unreadable.
     """
-    from ..analysis.verify.verify_path import verify_path
+    from ..analysis.check.verify_path import verify_path
 
     if force and not write_sums:
         raise click.UsageError("--force goes with --write-sums")

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
-from ..analysis.shard_tree import reject_shard
-from ..analysis.verify.check_checkpoint import expectation_of, without_training_names
-from ..analysis.verify.verify_tensors import Finding, verify_tensors
+from ..analysis.check.verify.check_checkpoint import expectation_of, without_training_names
+from ..analysis.check.verify.verify_tensors import Finding, verify_tensors
+from ..analysis.storage.shard_tree import reject_shard
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.dtypes import find_dtype
 from ..checkpoint.formats.manifest import Tensor

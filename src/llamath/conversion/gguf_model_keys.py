@@ -15,7 +15,7 @@ from functools import cached_property
 from math import log, sqrt
 from typing import Any
 
-from ..analysis.inference.gguf_mixture import gguf_traits
+from ..analysis.storage.gguf_mixture import gguf_traits
 from ..checkpoint.formats.gguf import Array
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.gguf_metadata import ARCHITECTURES, ROPE_FREQS, config_from_gguf

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from ..analysis.same.adapted_side import AdaptedSide
+from ..analysis.check.same.adapted_side import AdaptedSide
 from ..checkpoint.adapters import Adapter, open_adapter
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..checkpoint.formats.number_arrays import require_numpy

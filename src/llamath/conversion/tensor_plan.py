@@ -11,7 +11,7 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from ..analysis.inference.gguf_mixture import gguf_traits
+from ..analysis.storage.gguf_mixture import gguf_traits
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.naming.scheme import Scheme

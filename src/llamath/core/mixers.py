@@ -11,15 +11,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from .blocks import (
-    MLP,
-    Attention,
-    Layer,
-    Linear,
-    Norm,
-    RMSNorm,
-    apply_optional,
-)
+from .blocks import MLP, Attention, Layer, Linear, Norm, RMSNorm, apply_optional
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X

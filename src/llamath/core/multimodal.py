@@ -9,14 +9,7 @@ from math import ceil
 from typing import ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
-from .blocks import (
-    TOWER_FIELDS,
-    Decoder,
-    Linear,
-    Norm,
-    PostNormLayer,
-    apply_optional,
-)
+from .blocks import TOWER_FIELDS, Decoder, Linear, Norm, PostNormLayer, apply_optional
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
+from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.naming.stored_layouts import group_by_stored_name
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS

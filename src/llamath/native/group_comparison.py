@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 
-from ..analysis.same.chunk_comparison import Array, CompareGroups, GroupDifferences
+from ..analysis.check.same.chunk_comparison import Array, CompareGroups, GroupDifferences
 from ..checkpoint.formats.number_arrays import require_numpy
 from .library import TYPES, GroupComparison, Library, find_library
 

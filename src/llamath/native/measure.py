@@ -12,11 +12,11 @@ from statistics import median
 from time import perf_counter
 from typing import Any, ClassVar
 
-from ..analysis.fit.calibration import Calibration
-from ..analysis.inference.checkpoint_weights import read_stored_weights
-from ..analysis.inference.gpu_shards import ShardedModel
-from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from ..analysis.inference.speed_limits import SpeedLimits, speed_limits
+from ..analysis.check.checkpoint_weights import read_stored_weights
+from ..analysis.size.fit.calibration import Calibration
+from ..analysis.size.memory.gpu_shards import ShardedModel
+from ..analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from ..analysis.size.memory.speed_limits import SpeedLimits, speed_limits
 from ..generation.generation import GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase

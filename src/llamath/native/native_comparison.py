@@ -8,14 +8,14 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..analysis.verify.divergence import Divergence, divergence_statistics
-from ..analysis.verify.logits_agreement import (
+from ..analysis.check.verify.divergence import Divergence, divergence_statistics
+from ..analysis.check.verify.logits_agreement import (
     ComparedCheckpoint,
     FirstDifference,
     LogitsComparison,
     tree_differences,
 )
-from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
+from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..generation.stored_dtypes import count_dtypes
 from .engine import NativeSession, Row

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import embedded
-from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
+from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..generation.bus_error import watch_files
 from ..generation.free_memory import check_free_memory, free_host_bytes

@@ -7,7 +7,7 @@ read where they lie, and their results are rotated in that order.
 
 from __future__ import annotations
 
-from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
+from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..core.blocks import Attention, AttentionBase
 from ..core.tree import fold, fold_blocks
 from .program import Op, Program

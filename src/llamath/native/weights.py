@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
+from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.number_arrays import StoredArray
 from ..checkpoint.naming.stored_layouts import (

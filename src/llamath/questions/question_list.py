@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .catalog_question import ModelsQuestion
 from .design_question import DesignQuestion
 from .file_questions import NamesQuestion, SameQuestion, StoredNamesQuestion, VerifyQuestion
 from .fit_questions import (
@@ -12,9 +11,9 @@ from .fit_questions import (
     QuantsQuestion,
     RankQuestion,
 )
-from .flops_question import FlopsQuestion
 from .memory_questions import MemoryQuestion, TrainingQuestion
-from .parameter_questions import CountQuestion, ExplainQuestion
+from .parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
+from .pass_questions import FlopsQuestion
 from .plan_questions import PlanQuestion, ServingPlanQuestion
 from .serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from .settings import Question

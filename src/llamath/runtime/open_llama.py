@@ -29,7 +29,7 @@ def open_llama(
     """
     if device != "cpu" or engine == "torch":
         return _open_on_torch(model, dtype, device, changes, report)
-    from ..analysis.verify.verified_checkpoint import open_verified
+    from ..analysis.check.verify.verified_checkpoint import open_verified
     from ..native.library import NoLibrary, load_library
     from ..native.lowering import NotExpressible
     from ..native.native_session import NativeLlama

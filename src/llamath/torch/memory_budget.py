@@ -9,8 +9,8 @@ import os
 import torch
 from torch import nn
 
-from ..analysis.inference.gpu_shards import ShardedModel
-from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
+from ..analysis.size.memory.gpu_shards import ShardedModel
+from ..analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest, memory
 from ..checkpoint.formats import dtypes
 from ..generation.free_memory import CGROUP, check_free_memory, free_host_bytes
 from ..model import FamilyModel

@@ -11,7 +11,7 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from .. import embedded
-from ..analysis.inference.inference_memory import MemoryRequest
+from ..analysis.size.memory.inference_memory import MemoryRequest
 from ..generation.generation import GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import (

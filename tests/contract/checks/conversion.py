@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import llamath
-from llamath.analysis.same.compare_checkpoints import compare_checkpoints
+from llamath.analysis.check.same.compare_checkpoints import compare_checkpoints
 from llamath.checkpoint.gguf_metadata import ARCHITECTURES
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint

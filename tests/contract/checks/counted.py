@@ -7,7 +7,7 @@ import pickle
 from collections import Counter
 from math import prod
 
-from llamath.analysis.count.count_report import CountReport
+from llamath.analysis.understand.count.count_report import CountReport
 from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.core.tree import fold, walk
 from support.contract import Contract, check

@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from llamath.analysis.flops.flop_count import forward_flops, train_flops
+from llamath.analysis.graph.flop_count import forward_flops, train_flops
 from llamath.analysis.graph.node import Node
 from llamath.analysis.graph.operations.operation_list import OPERATIONS
 from llamath.analysis.graph.recorder import Graph, record

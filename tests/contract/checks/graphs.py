@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from llamath.analysis.flops.flop_count import forward_flops, layer_flops, list_flops
-from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
+from llamath.analysis.graph.flop_count import forward_flops, layer_flops, list_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import decode_graph, prompt_graph, reads_on, walkthrough
-from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.size.flops.flops_report import FlopsRequest, count_model_flops
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.core.blocks import Decoder
 from llamath.core.parameter_count import count_parameters
 from llamath.core.tree import Block, fold

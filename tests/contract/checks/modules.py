@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.core.tree import walk
 from llamath.families.mllama import CrossAttentionLayer
 from llamath.families.zamba2 import AdaptedLinear, AdaptedMLP

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import llamath
-from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.expr import total
 from llamath.core.tree import fold, walk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import llamath
-from llamath.analysis.fact_sheet import fact_rows, fact_sheet
+from llamath.analysis.understand.fact_sheet import fact_rows, fact_sheet
 from support.checked_diff import checked_diff
 from support.contract import Contract, check
 

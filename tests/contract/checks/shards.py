@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from llamath.analysis.parallel_layout import layout_problems, pipeline_stages, weight_shards
+from llamath.analysis.storage.parallel_layout import layout_problems, pipeline_stages, weight_shards
 from llamath.core.tree import fold
 from llamath.questions.layout import Layout
 from support.contract import Contract, check

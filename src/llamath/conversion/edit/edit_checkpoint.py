@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
+from ...analysis.storage.shard_tree import check_shardable, shard_of, shard_tree
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
 from ...model import FamilyModel

@@ -12,8 +12,8 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...analysis.count.count_report import check_listable
-from ...analysis.verify.check_checkpoint import VerifyReport, verify_opened
+from ...analysis.check.verify.check_checkpoint import VerifyReport, verify_opened
+from ...analysis.storage.listed_weights import check_listable
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...checkpoint.naming.detect_scheme import detect_scheme

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from ...analysis.shard_tree import WeightCut, weight_cuts
+from ...analysis.storage.shard_tree import WeightCut, weight_cuts
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.naming.stored_layouts import (

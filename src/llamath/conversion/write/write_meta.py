@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from ...analysis.config_report import params_json
+from ...analysis.understand.config_report import params_json
 from ...checkpoint.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Attention, Decoder, Layer

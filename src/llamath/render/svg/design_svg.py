@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log, log10
 
-from ...analysis.design.design_ranking import RankedDesign
-from ...analysis.design.design_report import DesignReport
+from ...analysis.understand.design.design_ranking import RankedDesign
+from ...analysis.understand.design.design_report import DesignReport
 from ...utils.number_format import short_count
 from .svg_shapes import circle, line, svg_document, text, truncate_text
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-from ...analysis.fit.fit_report import FitReport
-from ...analysis.fit.fit_words import format_sequences, split_text
-from ...analysis.inference.gpu_shards import ShardedModel
-from ...analysis.inference.inference_memory import MemoryCalculator
-from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
+from ...analysis.size.fit.fit_report import FitReport
+from ...analysis.size.fit.fit_words import format_sequences, split_text
+from ...analysis.size.memory.gpu_shards import ShardedModel
+from ...analysis.size.memory.inference_memory import MemoryCalculator
+from ...analysis.size.memory.speed_limits import SpeedLimit, decode_limit
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_rate

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.diff.causes import METHOD
-from ...analysis.diff.model_diff import DiffReport
+from ...analysis.understand.diff.causes import METHOD
+from ...analysis.understand.diff.model_diff import DiffReport
 from ...utils.number_format import format_short_signed, format_signed, short_count
 from ..charts import waterfall_bounds
 from .svg_shapes import line, path, rect, svg_document, text, truncate_text

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...analysis.verify.logits_agreement import ComparedCheckpoint
+from ...analysis.check.verify.logits_agreement import ComparedCheckpoint
 from ...checkpoint.naming.scheme import Scheme
 from ...core.blocks import Decoder
 from ...utils.errors import LlamathError, safe

@@ -15,8 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...analysis.verify.divergence import Divergence, divergence_statistics
-from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
+from ...analysis.check.verify.divergence import Divergence, divergence_statistics
+from ...analysis.check.verify.logits_agreement import (
+    FirstDifference,
+    LogitsComparison,
+    tree_differences,
+)
 from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...checkpoint.naming.stored_layouts import reorder_rows
 from ...core.blocks import Attention

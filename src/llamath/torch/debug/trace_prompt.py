@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...analysis.image_pass import Images, image_pass
+from ...analysis.graph.image_pass import Images, image_pass
 from ...checkpoint.open import local_copy, open_checkpoint
 from ...loading import load_family
 from ...model import FamilyModel

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ...analysis.graph.image_pass import ImagePass, Images, check_tokens, image_pass
 from ...analysis.graph.operations import shape_operations
 from ...analysis.graph.step_table import shown_stages, step_table
 from ...analysis.graph.steps import Step
@@ -25,8 +26,7 @@ from ...analysis.graph.walkthrough import (
     tower_stages,
     walkthrough,
 )
-from ...analysis.image_pass import ImagePass, Images, check_tokens, image_pass
-from ...analysis.inference.inference_memory import MemoryRequest
+from ...analysis.size.memory.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
 from ...core.extensions.encoder_decoder import ENCODER, EncoderDecoder

@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
-from ...analysis.parallel_layout import check_layout
+from ...analysis.storage.parallel_layout import check_layout
 from ...core import blocks
 from ...core.tree import Block, Split, Stack, Weight
 from ...questions.layout import Layout

@@ -10,7 +10,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 from torch import Tensor
 
-from ...analysis.verify.verified_checkpoint import StoredTensors
+from ...analysis.check.verify.verified_checkpoint import StoredTensors
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Tensor as Entry
 from ...checkpoint.formats.number_arrays import StoredArray

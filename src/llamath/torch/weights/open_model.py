@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
+from ...analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.naming.stored_layouts import group_by_stored_name

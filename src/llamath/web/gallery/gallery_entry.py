@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...analysis.fact_sheet import FactSheet, fact_sheet
+from ...analysis.understand.fact_sheet import FactSheet, fact_sheet
 from ...catalog import Preset
 from ...core.parameter_count import Section
 from ...core.tree import TOWER_GROUPS, fold

@@ -16,8 +16,8 @@ from ...analysis.graph.operations.pair_counts import (
     pairs_in_window,
 )
 from ...analysis.graph.recorder import Graph, Region, record
-from ...analysis.inference.cache_bytes import CacheSpec, cache_specs
-from ...analysis.inference.gpu_shards import TOKENS
+from ...analysis.size.memory.cache_bytes import CacheSpec, cache_specs
+from ...analysis.size.memory.gpu_shards import TOKENS
 from ...catalog import read_preset
 from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, product, total

@@ -8,9 +8,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.verify.check_checkpoint import VerifyReport, expectation_of, verify_checkpoint
-from ...analysis.verify.listing import Listing, list_tensors
-from ...analysis.verify.verify_tensors import Finding
+from ...analysis.check.verify.check_checkpoint import (
+    VerifyReport,
+    expectation_of,
+    verify_checkpoint,
+)
+from ...analysis.check.verify.verify_tensors import Finding
+from ...analysis.storage.listing import Listing, list_tensors
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import StoredPart, StoredTensor

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ...analysis.count.count_report import CountReport, weight_entry
-from ...analysis.diff.model_diff import DiffReport
+from ...analysis.understand.count.count_report import CountReport, weight_entry
+from ...analysis.understand.diff.model_diff import DiffReport
 from ...core.tree import LETTERS, Block, Leaf, Stack, Weight, fold
 from ...model import FamilyModel
 from ...render.csv_rows import markdown_rows

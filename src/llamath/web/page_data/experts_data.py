@@ -10,8 +10,8 @@ from typing import Any
 
 from ...analysis.graph.operations.expert_operations import route, route_by_token
 from ...analysis.graph.recorder import record
-from ...analysis.inference.gpu_shards import BATCH, ShardedModel, WeightRead
-from ...analysis.inference.inference_memory import MemoryCalculator
+from ...analysis.size.memory.gpu_shards import BATCH, ShardedModel, WeightRead
+from ...analysis.size.memory.inference_memory import MemoryCalculator
 from ...core.blocks import MoE
 from ...core.parameter_count import layer_ranges
 from ...core.tree import Block, fold

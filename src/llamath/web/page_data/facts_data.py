@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...analysis.fact_sheet import FactSheet, FFNFacts, MixerFacts, RunsOn, fact_sheet
+from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, RunsOn, fact_sheet
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe

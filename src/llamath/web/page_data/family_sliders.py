@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import gcd
 from typing import Any
 
-from ...analysis.diff.causes import CAUSE_TITLES
+from ...analysis.understand.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.expr import Expr, Json, floor_div, product, total
 from ...core.parameter_count import Count

@@ -7,9 +7,9 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
-from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
-from ...analysis.diff.diff_tables import format_setting
-from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
+from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
+from ...analysis.understand.diff.diff_tables import format_setting
+from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section, WeightRow

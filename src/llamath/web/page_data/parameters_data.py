@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.flops.flop_count import list_flops
+from ...analysis.graph.flop_count import list_flops
 from ...analysis.graph.recorder import Graph, Region, record
-from ...analysis.inference.cache_bytes import cache_specs
-from ...analysis.inference.gpu_shards import TOKENS
-from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
+from ...analysis.size.memory.cache_bytes import cache_specs
+from ...analysis.size.memory.gpu_shards import TOKENS
+from ...analysis.size.memory.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, product, total
 from ...core.tree import Block, Folded, Stack, Weight, fold, fold_field

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...analysis.fact_sheet import written_patterns
-from ...analysis.layer_pattern import describe_layer, ffn_pattern, mixer_pattern
+from ...analysis.understand.fact_sheet import written_patterns
+from ...analysis.understand.layer_pattern import describe_layer, ffn_pattern, mixer_pattern
 from ...core.blocks import Decoder
 from ...core.tree import Block, Folded, Stack, fold, fold_field, iter_stacks
 from ...model import FamilyModel

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...analysis.graph.image_pass import ImagePass, Images, image_pass
 from ...analysis.graph.node import Node
 from ...analysis.graph.operations import shape_operations
 from ...analysis.graph.operations.projection_operations import linear
@@ -14,8 +15,7 @@ from ...analysis.graph.operations.tower_operations import encoder_attention
 from ...analysis.graph.recorder import Graph
 from ...analysis.graph.steps import list_steps
 from ...analysis.graph.walkthrough import WalkthroughStage, tower_stages
-from ...analysis.image_pass import ImagePass, Images, image_pass
-from ...analysis.layer_pattern import describe_layer
+from ...analysis.understand.layer_pattern import describe_layer
 from ...core.blocks import TOWER_FIELDS, Layer
 from ...core.tree import LETTERS, Block, fold
 from ...model import FamilyModel

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...analysis.count.count_report import listed_weights
+from ...analysis.storage.listed_weights import listed_weights
 from ...catalog import find_preset, read_preset
 from ...checkpoint.hub import Limits, read_config
 from ...checkpoint.meta_args import parse_args_text

@@ -11,12 +11,7 @@ from ....core.positions import Rope
 from ..node import FLOAT32, Node
 from .elementwise_operations import clamp
 from .operation import CachedTensor, FlopRule, Operation, Shape, StepPart, num_parts
-from .pair_counts import (
-    pairs_in_blocks,
-    pairs_in_selected_windows,
-    pairs_in_window,
-    windows_seen,
-)
+from .pair_counts import pairs_in_blocks, pairs_in_selected_windows, pairs_in_window, windows_seen
 from .projection_operations import linear
 from .saved_tensors import (
     INT32,

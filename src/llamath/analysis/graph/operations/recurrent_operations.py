@@ -10,13 +10,7 @@ from ....core.expr import Expr, product
 from ..node import FLOAT32, Node
 from .elementwise_operations import describe_operand
 from .operation import CachedTensor, Operation, StepPart, num_parts
-from .saved_tensors import (
-    Kernels,
-    Saved,
-    estimate_mixer_inputs,
-    own_tensor,
-    save_mixer_inputs,
-)
+from .saved_tensors import Kernels, Saved, estimate_mixer_inputs, own_tensor, save_mixer_inputs
 
 # Steps and decays
 

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....core.attention_facts import ScoreTransform
 from ....core.expr import Expr, floor_div, product
 from ..node import Node, UsedWeight
-from .attention_operations import (
-    AttentionFlops,
-    attention_shape,
-    attention_steps,
-    save_attention,
-)
+from .attention_operations import AttentionFlops, attention_shape, attention_steps, save_attention
 from .elementwise_operations import save_clamped, save_scaled
 from .operation import CachedTensor, Operation, Shape, StepPart, num_parts
 from .shape_operations import token_positions

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
-from ....analysis.inference.gpu_shards import ShardedModel
+from ....analysis.size.memory.gpu_shards import ShardedModel
 from ....core.expr import Expr, product, total
 
 UNIT = Expr.variable("e", 1)

@@ -10,24 +10,30 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ....analysis.fit.serving_layouts import LayoutChooser, serving_layouts
-from ....analysis.fit.suggestions import (
+from ....analysis.size.fit.serving_layouts import LayoutChooser, serving_layouts
+from ....analysis.size.fit.suggestions import (
     suggested_bits,
     supported_formats,
     supported_kv_dtypes,
     total_of_fitting,
 )
-from ....analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
-from ....analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
-from ....analysis.inference.inference_memory import (
+from ....analysis.size.memory.cache_bytes import CacheSpec, KVFormat, kv_format
+from ....analysis.size.memory.gpu_shards import (
+    BATCH,
+    TOKENS,
+    ElementSizes,
+    ShardedModel,
+    WeightRead,
+)
+from ....analysis.size.memory.inference_memory import (
     AS_STORED,
     MemoryCalculator,
     MemoryRequest,
     declared_dtype,
 )
-from ....analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
-from ....analysis.inference.weight_bytes import stored_weights
-from ....analysis.memory_line import overhead_bytes
+from ....analysis.size.memory.speed_limits import compute_dtypes, decode_work, prefill_work
+from ....analysis.storage.memory_line import overhead_bytes
+from ....analysis.storage.weight_bytes import stored_weights
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
 from ....core.tree import fold

@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ....analysis.fit.serving_layouts import tp_degrees
 from ....analysis.graph.recorder import record
-from ....analysis.inference.cache_bytes import cache_specs
-from ....analysis.inference.inference_memory import MemoryCalculator
-from ....analysis.parallel_layout import PipelineStage, pipeline_stages
-from ....analysis.plan.layout_space import divisors
-from ....analysis.plan.plan_ranking import PlanRequest, plan
-from ....analysis.plan.serving_plan import plan_serving
-from ....analysis.plan.training_run import TrainingPlan
-from ....analysis.training.training_memory import TrainingJob, TrainRequest
+from ....analysis.size.fit.serving_layouts import tp_degrees
+from ....analysis.size.memory.cache_bytes import cache_specs
+from ....analysis.size.memory.inference_memory import MemoryCalculator
+from ....analysis.size.plan.layout_space import divisors
+from ....analysis.size.plan.plan_ranking import PlanRequest, plan
+from ....analysis.size.plan.serving_plan import plan_serving
+from ....analysis.size.plan.training_run import TrainingPlan
+from ....analysis.size.training.training_memory import TrainingJob, TrainRequest
+from ....analysis.storage.parallel_layout import PipelineStage, pipeline_stages
 from ....core.tree import fold
 from ....hardware import Device, find_device
 from ....model import FamilyModel

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....analysis.fit.serving_layouts import tp_degrees
-from ....analysis.inference.gpu_shards import BATCH, TOKENS
-from ....analysis.memory_line import MemoryLine, overhead_bytes
-from ....analysis.parallel_layout import pipeline_stages
-from ....analysis.plan.training_run import LayoutMemory
-from ....analysis.training.optimizers import OPTIMIZERS
-from ....analysis.training.pipeline_schedule import stage_activations
-from ....analysis.training.training_memory import TrainingJob, TrainRequest
-from ....analysis.training.zero_states import (
+from ....analysis.size.fit.serving_layouts import tp_degrees
+from ....analysis.size.memory.gpu_shards import BATCH, TOKENS
+from ....analysis.size.plan.training_run import LayoutMemory
+from ....analysis.size.training.optimizers import OPTIMIZERS
+from ....analysis.size.training.pipeline_schedule import stage_activations
+from ....analysis.size.training.training_memory import TrainingJob, TrainRequest
+from ....analysis.size.training.zero_states import (
     ZERO_STAGES,
     PersistentState,
     persistent_lines,
     zero3_gather_buffers,
 )
+from ....analysis.storage.memory_line import MemoryLine, overhead_bytes
+from ....analysis.storage.parallel_layout import pipeline_stages
 from ....core.expr import Expr, ceil_div, total
 from ....hardware import find_device
 from ....model import FamilyModel

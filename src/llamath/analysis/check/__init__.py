@@ -1,0 +1,1 @@
+"""Whether files hold what a config says, and whether two hold the same."""

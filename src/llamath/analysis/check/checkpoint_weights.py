@@ -1,0 +1,59 @@
+"""`read_stored_weights`: the bytes of a checkpoint's weights, with notes on how its files differ
+from the config.
+"""
+
+from __future__ import annotations
+
+from ...checkpoint.open import names_checkpoint, open_checkpoint
+from ...model import FamilyModel, Model
+from ...utils.errors import Argument, FormatError, RemoteError
+from ..storage.listing import Listing, list_tensors
+from ..storage.weight_bytes import StoredWeights, stored_weights
+from .file_differences import file_differences
+
+
+def read_stored_weights(model: Model) -> StoredWeights | None:
+    """Return the weights of the checkpoint that a model was loaded from; None if there is only a
+    config.
+    """
+    if not names_checkpoint(model.location):
+        return None
+    try:
+        opened = open_checkpoint(model.location)
+    except FormatError as error:
+        if error.code == "no_checkpoint":
+            return None
+        raise
+    except RemoteError as error:
+        if error.code != "offline":
+            raise
+        raise RemoteError(
+            error.code,
+            str(error),
+            hint=f"{error.hint}; with a dtype ({Argument('dtype', 'bf16')}) the config is enough",
+        ) from None
+    listing = list_tensors(opened.manifest)
+    notes = file_differences(model, opened).notes
+    if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
+        notes = (*notes, note)
+    return stored_weights(listing, notes)
+
+
+def _other_size_note(model: Model, listing: Listing) -> str:
+    """Return a note if the files hold clearly fewer or more parameters than the config describes,
+    or an empty string.
+
+    Files may have somewhat more: a tied head, layers for multi-token prediction, and all parts of a
+    multimodal model.
+    """
+    stored, described = listing.total.parameters, model.parameters.total
+    is_part = isinstance(model, FamilyModel) and bool(model.wrapper)
+    if not listing.known or (
+        described * 99 <= stored * 100 and (is_part or stored <= 2 * described)
+    ):
+        return ""
+    return (
+        f"the files hold {stored:,} parameters, the config describes {described:,}: the weights "
+        "are those of the files, "
+        "KV cache and activations those of the config"
+    )

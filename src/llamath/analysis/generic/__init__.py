@@ -1,1 +1,0 @@
-"""Reports on models without a family: what a state dict tells."""

@@ -1,0 +1,17 @@
+"""Sequences and layouts as text."""
+
+from __future__ import annotations
+
+from ....questions.layout import Layout
+from ....utils.number_format import format_count
+
+
+def format_sequences(batch: int, context: int) -> str:
+    """Return the number and the length of sequences as text."""
+    return f"{format_count(batch, 'sequence')} of {format_count(context, 'token')}"
+
+
+def split_text(layout: Layout) -> str:
+    """Return how a model is split over GPUs: `TP 8 × PP 2`."""
+    parts = [f"{name} {n}" for name, n in (("TP", layout.tp), ("PP", layout.pp)) if n > 1]
+    return " × ".join(parts) or "whole on one GPU"

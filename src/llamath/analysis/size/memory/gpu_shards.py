@@ -1,0 +1,384 @@
+"""`ShardedModel`: the memory of each GPU when a model is split for inference, and the bytes that
+each GPU reads in a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from ....checkpoint.formats.dtypes import DTYPES
+from ....core.blocks import Decoder
+from ....core.expr import Expr, ceil_div, minimum, product, round_div, routed_bytes, total
+from ....core.tree import TOWER_GROUPS, Folded, fold
+from ....questions.layout import Layout
+from ....utils.record_type import Record
+from ...storage.memory_line import overhead_bytes
+from ...storage.parallel_layout import (
+    PipelineStage,
+    WeightShard,
+    pipeline_stages,
+    slice_layers,
+    weight_shards,
+)
+from .cache_bytes import CacheSpec, KVFormat, cache_specs, kv_format
+from .inference_memory import MemoryCalculator, logits_bytes, prefill_chunk
+
+_ALL_EXPERTS_TOKENS = 10_000
+"""A pass over at least this many tokens is assumed to use every expert."""
+
+
+TOKENS, BATCH = Expr.variable("T", 1), Expr.variable("B", 1)
+"""The context and the number of sequences in the expressions of this module."""
+
+
+class StageMemory(Record):
+    """The memory of each of the `gpus` of one pipeline stage, in bytes."""
+
+    stage: int
+    runs: tuple[tuple[int, int], ...]  # of layers
+    gpus: int
+    weights: int
+    kv_cache: int
+    activations: int
+    logits: int
+    overhead: int
+
+    @property
+    def total(self) -> int:
+        """The whole memory."""
+        return self.weights + self.kv_cache + self.activations + self.logits + self.overhead
+
+
+class _WeightUse(NamedTuple):
+    """The part of a weight that a pass reads: rows, the experts that tokens are routed to, or
+    all of it.
+    """
+
+    rows_read: int  # by a token, of a lookup table; 0: no table
+    # of an expert, or of a part of a table: the share of all of them that one token uses
+    active: Fraction
+
+
+class WeightRead(NamedTuple):
+    """A weight of size / unit bytes on one GPU, and the part of it that a pass reads."""
+
+    size: int
+    unit: int = 1
+    rows: int = 0  # of a lookup table; 0: no table
+    missed: int = 0  # experts, or parts of a table, that a token does not use,
+    experts: int = 1  # of this many
+    rows_read: int = 1  # rows that a token reads of a table
+
+    def of(self, tokens: int) -> Expr:
+        """Return the bytes that a pass over this many tokens reads, rounded."""
+        if self.rows:
+            read = minimum(
+                product((tokens, self.rows_read * (self.experts - self.missed))),
+                product((self.rows, self.experts)),
+            )
+            return round_div(
+                product((self.size, read)), product((self.rows, self.experts, self.unit))
+            )
+        if not self.missed:
+            return round_div(self.size, self.unit)
+        return routed_bytes(
+            self.size, self.unit, self.missed, self.experts, tokens, _ALL_EXPERTS_TOKENS
+        )
+
+
+class ElementSizes(NamedTuple):
+    """The bytes of cached elements and of an activation; the numbers may be expressions."""
+
+    cache: KVFormat
+    activation: int
+
+
+class ShardedModel:
+    """A model split over GPUs by a layout, with its memory at any context and batch size."""
+
+    def __init__(
+        self,
+        calculator: MemoryCalculator,
+        layout: Layout,
+        offload: int = 0,
+        stages: Sequence[PipelineStage] | None = None,
+    ) -> None:
+        self.calculator, self.layout = calculator, layout
+        # bytes of the weights of each GPU that stay in the memory of the host
+        self.offload = offload
+        self.tree: Decoder = calculator.tree
+        self.stages = pipeline_stages(self.tree, layout) if stages is None else list(stages)
+
+    def with_dtype_of(self, sizes: MemoryCalculator) -> ShardedModel:
+        """Return the same model in the same layout with another calculator's dtypes; everything
+        independent of them is shared.
+        """
+        other = ShardedModel(sizes, self.layout)
+        other._shards, other._cache_specs, other.leaves, other._tied, other._uses = (
+            self._shards,
+            self._cache_specs,
+            self.leaves,
+            self._tied,
+            self._uses,
+        )
+        return other
+
+    def weights(self, i: int) -> int:
+        """Return the bytes of the weights on one GPU of a stage."""
+        return max(self._weights[i] - self.offload, 0)
+
+    def elements_by_pattern(self, i: int) -> dict[str, int]:
+        """Return the elements of each weight on one GPU of a stage."""
+        elements: dict[str, int] = {}
+        for x in self._shards[i]:
+            elements[x.pattern] = elements.get(x.pattern, 0) + x.elements
+        return elements
+
+    def stage_memory(self, context: int, batch: int) -> list[StageMemory]:
+        """Return the memory of each stage."""
+        parts = ("weights", "kv_cache", "activations", "logits", "overhead")
+        return [
+            x.replace(
+                **{
+                    name: Expr.const(getattr(x, name)).evaluate(T=context, B=batch)
+                    for name in parts
+                }
+            )
+            for x in self._memory
+        ]
+
+    def max_memory(self, context: int, batch: int) -> int:
+        """Return the memory of the most loaded GPU."""
+        return max(x.evaluate(T=context, B=batch) for x in self._total_memory)
+
+    @cached_property
+    def _memory(self) -> list[StageMemory]:
+        calculator = self.calculator
+        sizes = ElementSizes(
+            kv_format(calculator.kv_dtype), DTYPES[calculator.packer.compute_dtype].bytes
+        )
+        return [self.memory_of_stage(i, sizes) for i in range(len(self.stages))]
+
+    @cached_property
+    def _total_memory(self) -> list[Expr]:
+        return [Expr.const(x.total) for x in self._memory]
+
+    def memory_of_stage(self, i: int, sizes: ElementSizes) -> StageMemory:
+        """Return the memory of a stage as expressions in T and B."""
+        cache = self.cache_bytes(i, sizes.cache)
+        activations = self._activations(sizes.activation)
+        logits = logits_bytes(BATCH, self.tree) if self.stages[i].last else Expr.const(0)
+        return StageMemory(
+            stage=i,
+            runs=self.stages[i].runs,
+            gpus=self.layout.tp,
+            weights=self.weights(i),
+            kv_cache=cache,
+            activations=activations,
+            logits=logits,
+            overhead=overhead_bytes(cache + activations + logits),
+        )
+
+    def cache_bytes(self, i: int, stored: KVFormat) -> Expr:
+        """Return the bytes of the KV cache on one GPU of a stage, in T and B."""
+        return total(
+            y
+            for x in self.stage_cache_specs(i)
+            for y in (x.growing_bytes(TOKENS, BATCH, stored), x.fixed_bytes(BATCH, stored))
+        )
+
+    def kv_cache(self, i: int, context: int, batch: int) -> int:
+        """Return the bytes of the KV cache on one GPU of a stage."""
+        return Expr.const(self._memory[i].kv_cache).evaluate(T=context, B=batch)
+
+    def stage_cache_specs(self, i: int) -> tuple[CacheSpec, ...]:
+        """Return the cache specs of the layers of a stage on one GPU, equal layers together."""
+        return self._cache_specs[i]
+
+    def _activations(self, element_bytes: int) -> Expr:
+        """Return the bytes of the activations: the residual stream is whole, tensor parallelism
+        splits the inside of a branch.
+        """
+        width = self.calculator.peak.width
+        around = minimum(product((2, self.tree.width)), width)
+        inside = ceil_div(width - around, self.layout.tp)
+        return product(
+            (
+                prefill_chunk(TOKENS, BATCH, Expr("chunk", self.calculator.request.chunk)),
+                around + inside,
+                element_bytes,
+            )
+        )
+
+    def weight_reads(self, tokens: int) -> list[int]:
+        """Return the bytes of weights that one GPU of each stage reads in a pass over this many
+        tokens, every byte once.
+
+        Of lookup tables, only the rows of the tokens are read; of E experts with k for each token,
+        E · (1 − (1 − k/E)^tokens) are expected to be used if routing is even and independent; a
+        tied head is read whole.
+        """
+        return [total(x.of(tokens) for x in reads) for reads in self.reads]
+
+    def host_reads(self, tokens: int) -> int:
+        """Return the bytes of weights that one GPU of each stage reads from the host, which
+        holds what a pass reads least of.
+        """
+        found = 0
+        for reads in self.reads if self.offload else ():
+            left = Fraction(self.offload)
+            for share, stored in sorted(
+                (Fraction(x.of(tokens) * x.unit, x.size), Fraction(x.size, x.unit))
+                for x in reads
+                if x.size
+            ):
+                found += round(min(left, stored) * share)
+                left -= min(left, stored)
+        return found
+
+    @cached_property
+    def reads(self) -> list[list[WeightRead]]:
+        """Every weight that a pass over text reads on one GPU of each stage: not those of
+        towers.
+        """
+        return [
+            [
+                *(
+                    self._read(x, n)
+                    for x, n in zip(shards, sizes, strict=True)
+                    if x.group not in TOWER_GROUPS
+                ),
+                *self._tied_head(i),
+            ]
+            for i, (shards, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
+        ]
+
+    def read_elements(self, i: int) -> list[tuple[str, int]]:
+        """Return the pattern and the elements of every weight of `reads`."""
+        own = [(x.pattern, x.elements) for x in self._shards[i]]
+        kept = [
+            x
+            for x, shard in zip(own, self._shards[i], strict=True)
+            if shard.group not in TOWER_GROUPS
+        ]
+        head = self.tree.head
+        return (
+            kept
+            + [
+                x
+                for x in own
+                if self._has_tied_head(i) and head is not None and x[0] == head.weight.tied
+            ][:1]
+        )
+
+    @cached_property
+    def _shards(self) -> list[list[WeightShard]]:
+        return [weight_shards(self.tree, stage, self.layout) for stage in self.stages]
+
+    @cached_property
+    def _shard_bytes(self) -> list[list[Fraction]]:
+        return [[self._bytes(x) for x in shards] for shards in self._shards]
+
+    @cached_property
+    def _weights(self) -> list[int]:
+        return [
+            int(round_div(*Fraction(sum(sizes)).as_integer_ratio())) for sizes in self._shard_bytes
+        ]
+
+    def _bytes(self, x: WeightShard) -> Fraction:
+        return x.elements * self.element_bytes(x.pattern)
+
+    def element_bytes(self, pattern: str) -> Fraction:
+        """Return the bytes of one element of this weight, scales included, on average over the
+        layers.
+        """
+        return self._bytes_by_pattern.get(self._tied.get(pattern, pattern), self._mean_bytes)
+
+    @cached_property
+    def _bytes_by_pattern(self) -> Mapping[str, Fraction]:
+        if self.calculator.storage is None:
+            return {}
+        sizes: dict[str, tuple[int, int]] = {}
+        for x in self.calculator.storage.weights:
+            size, n = sizes.get(x.leaf.pattern, (0, 0))
+            sizes[x.leaf.pattern] = (
+                size + x.total,
+                n + int(x.leaf.weight.size) * int(x.leaf.copies),
+            )
+        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
+
+    @cached_property
+    def _mean_bytes(self) -> Fraction:
+        elements = sum(int(x.weight.parameters) * int(x.copies) for x in self.leaves)
+        return Fraction(sum(x.bytes for x in self.calculator.weights), elements or 1)
+
+    @cached_property
+    def leaves(self) -> Sequence[Folded]:
+        """The weights, folded."""
+        return fold(self.tree)
+
+    @cached_property
+    def _tied(self) -> Mapping[str, str]:
+        return {x.pattern: x.weight.tied for x in self.leaves if x.weight.tied}
+
+    @cached_property
+    def _uses(self) -> Mapping[str, _WeightUse]:
+        found: dict[str, _WeightUse] = {}
+        for pattern in dict.fromkeys(x.pattern for x in self.leaves if x.copies):
+            same = [x for x in self.leaves if x.pattern == pattern]
+            share = Fraction(sum(int(x.active) for x in same), sum(int(x.copies) for x in same))
+            found[pattern] = _WeightUse(
+                (same[0].weight.rows_read or 1) * (same[0].weight.role == "lookup"), share
+            )
+        return found
+
+    def _read(self, x: WeightShard, size: Fraction) -> WeightRead:
+        use = self._uses[x.pattern]
+        missed, experts = (1 - use.active).as_integer_ratio()
+        return WeightRead(
+            *size.as_integer_ratio(),
+            x.shape[0] if use.rows_read else 0,
+            missed,
+            experts,
+            use.rows_read,
+        )
+
+    def _tied_head(self, i: int) -> Iterator[WeightRead]:
+        """Yield the read of a tied head, whose matrix is stored only as the embedding."""
+        head = self.tree.head
+        if head is not None and self._has_tied_head(i):
+            yield WeightRead(
+                *self._bytes(
+                    next(x for x in self._shards[i] if x.pattern == head.weight.tied)
+                ).as_integer_ratio()
+            )
+
+    def _has_tied_head(self, i: int) -> bool:
+        return (
+            self.tree.head is not None
+            and bool(self.tree.head.weight.tied)
+            and self.stages[i].first
+            and self.stages[i].last
+        )
+
+    @cached_property
+    def _cache_specs(self) -> list[tuple[CacheSpec, ...]]:
+        return [
+            cache_specs(self.calculator.decode, self.layout.tp, self._num_layers(stage))
+            for stage in self.stages
+        ]
+
+    def _num_layers(self, stage: PipelineStage) -> Mapping[int, int] | None:
+        """Return the numbers of layers in a stage, by the id of their block; None for all
+        layers.
+        """
+        if self.layout.pp == 1:
+            return None
+        found: dict[int, int] = {}
+        for run in stage.runs:
+            for block, n in slice_layers(self.tree.layers, *run):
+                found[id(block)] = found.get(id(block), 0) + n
+        return found

@@ -1,0 +1,502 @@
+"""`plan_engine`: will an engine start with a model on these GPUs, what will it print, and with
+which command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ....engines import Engine, find_engine
+from ....hardware import Device
+from ....render.report import Report
+from ....render.tables import Code, Column, Part, Table, Text
+from ....utils.errors import Argument, LlamathError, safe
+from ....utils.number_format import format_count, format_giga
+from ....utils.record_type import Record
+from ...storage.parallel_layout import layout_problems
+from ..fit.suggestions import gpus_option
+from ..memory.gpu_shards import ShardedModel
+from ..memory.inference_memory import MemoryCalculator
+from .engine_layouts import (
+    BrokenRule,
+    CheckedLayout,
+    candidate_layouts,
+    check_engine_layout,
+    rule_source,
+)
+from .engine_memory import EngineMemory, batched_tokens, engine_memory, shard_layout
+from .launch_command import checkpoint_address, launch_command
+from .llama_cpp_cache import LlamaCppCache, llama_cpp_cache
+from .paged_cache import CacheCapacity, PagedCache, layer_caches, page_layers, sparse_rows
+from .rank_shapes import EngineLayout, model_facts
+from .token_pools import TokenPools, pool_layers
+
+if TYPE_CHECKING:
+    from ....model import FamilyModel
+
+Verdict = Literal["starts", "may start", "does not start"]
+_MAX_NEAREST = 3
+"""Layouts that are offered."""
+
+
+class EngineSettings(Record):
+    """What the user fixes: the layout, the share of memory, and the memory of the cache that a
+    log prints.
+    """
+
+    layout: EngineLayout | None = None
+    fraction: float | None = None
+    kv_memory: int | None = None
+
+
+class EngineReport(Report):
+    """Whether an engine starts, with what it prints."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *(
+            "model=model.name",
+            "engine=engine.name",
+            "version=version_text",
+            "gpu=gpu.name",
+            "count",
+            "context",
+            "verdict",
+            "starts",
+            "layout",
+        ),
+        *(
+            "why",
+            "warnings",
+            "older",
+            "weights",
+            "own_memory",
+            "kv_memory",
+            "least",
+            "most",
+            "prints",
+            "command",
+            "nearest",
+            "notes",
+        ),
+    )
+
+    model: FamilyModel
+    engine: Engine
+    gpu: Device
+    count: int
+    context: int
+    verdict: Verdict
+    layout: str
+    asked: CheckedLayout
+    memory: EngineMemory | None
+    least: CacheCapacity | None  # with the most memory of the engine's own
+    most: CacheCapacity | None
+    cache: PagedCache | None
+    prints: tuple[str, ...]
+    why: tuple[BrokenRule, ...]
+    warnings: tuple[BrokenRule, ...]
+    older: tuple[BrokenRule, ...]
+    command: str
+    nearest: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def starts(self) -> bool:
+        """Whether the engine may start."""
+        return self.verdict != "does not start"
+
+    @property
+    def version_text(self) -> str:
+        """The engine's version."""
+        return ".".join(map(str, self.engine.version))
+
+    @property
+    def weights(self) -> int | None:
+        """The bytes of the weights on the fullest GPU."""
+        return self.memory.weights if self.memory is not None else None
+
+    @property
+    def own_memory(self) -> tuple[int, int] | None:
+        """The least and the most bytes that the engine needs for itself."""
+        return self.memory.own if self.memory is not None else None
+
+    @property
+    def kv_memory(self) -> tuple[int, int] | None:
+        """The least and the most bytes for the cache on each GPU."""
+        return self.memory.available if self.memory is not None else None
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        where = (
+            f"{self.engine.label} {self.verdict} with {self.model.name} on "
+            f"{gpus_option(self.count, self.gpu)}, {self.layout}"
+        )
+        if self.why:
+            return f"{where}: {self.why[0].says}"
+        if self.verdict == "does not start" and self.prints:
+            return f"{where}: {self.prints[-1]}"
+        return where + (f": {self.prints[-1]}" if self.prints else "")
+
+    @property
+    def headline(self) -> str:
+        """The verdict in the engine's words."""
+        count = f"{self.count:,} ×" if self.count > 1 else "one"
+        return (
+            f"{self.engine.label} {self.verdict} with {self.model.name} on {count} "
+            f"{self.gpu.title}, {self.layout}"
+        )
+
+    @property
+    def setting(self) -> str:
+        """The length of requests and the source of the rules."""
+        requests = format_count(self.context, "token")
+        return f"requests of {requests}; rules from {self.engine.source}"
+
+    def __bool__(self) -> bool:
+        return self.starts
+
+    def tables(self) -> Iterable[Part]:
+        """The rules against it, the memory, what it prints as it starts, and the command line to
+        paste.
+        """
+        for title, rules in (
+            ("because", self.why),
+            ("with a warning", self.warnings),
+            ("older versions do not start", self.older),
+        ):
+            if rules:
+                rows = tuple(map(_rule_cells, rules))
+                yield Table(title=title, columns=_RULES, rows=rows)
+        if self.memory is not None:
+            yield from self._memory(self.memory)
+        if self.prints:
+            yield Table(
+                title="it prints",
+                columns=(Column("", key="prints", wrap=True),),
+                rows=tuple((x,) for x in self.prints),
+            )
+        if self.nearest:
+            yield Code("\n".join(f"  {x}" for x in self.nearest), "starts instead")
+        if self.command:
+            yield Code(self.command, "to paste")
+
+    def _memory(self, memory: EngineMemory) -> Iterator[Part]:
+        own = " to ".join(dict.fromkeys(format_giga(x, 2**30) for x in memory.own))
+        limit, all_of_it, weights = (
+            format_giga(x, 2**30) for x in (memory.limit, self.gpu.memory, memory.weights)
+        )
+        yield Text(
+            f"may use {limit} of {all_of_it} GiB on each GPU: {weights} GiB of weights, {own} GiB "
+            "of its own",
+            apart=True,
+        )
+        for x in memory.terms:
+            yield Text(x, "dim", indent="  ", hanging="    ")
+
+
+_RULES = (Column("", key="says", wrap=True), Column("source", below=True))
+
+
+def _rule_cells(x: BrokenRule) -> tuple[str, str]:
+    where = f" ({safe(x.where, 100)})" if x.where else ""
+    return f"{x.says}{where}", rule_source(x.source, x.workaround)
+
+
+def plan_engine(
+    calculator: MemoryCalculator,
+    engine_name: str,
+    gpu: Device,
+    count: int,
+    settings: EngineSettings,
+) -> EngineReport:
+    """Return whether an engine starts on GPUs, what it prints, and the command line."""
+    engine = find_engine(engine_name)
+    has_experts = bool(model_facts(calculator, EngineLayout())["experts"])
+    if settings.layout is not None and settings.layout.gpus != count:
+        raise LlamathError(
+            f"the layout {settings.layout.label} needs {settings.layout.gpus:,} GPUs, not "
+            f"{count:,}",
+            hint=f"such as {Argument('on', gpus_option(settings.layout.gpus, gpu))}",
+        )
+    usual = candidate_layouts(engine, count, gpu.node, has_experts)
+    asked = settings.layout or usual[0]
+    first = _try_layout(engine, calculator, asked, gpu, settings)
+    others = [x for x in usual if x != asked]
+    tried = first
+    if first.verdict == "does not start" and settings.layout is None:
+        better = (_try_layout(engine, calculator, x, gpu, settings) for x in others)
+        tried = next((x for x in better if x.verdict != "does not start"), first)
+    nearest = (
+        tuple(_nearest(engine, calculator, others, gpu, settings, tried))
+        if first.verdict == "does not start"
+        else ()
+    )
+    starts = tried.verdict != "does not start"
+    stand_in = checkpoint_address(calculator, engine.name).note if starts else ""
+    return EngineReport(
+        model=calculator.model,
+        engine=engine,
+        gpu=gpu,
+        count=count,
+        context=calculator.context,
+        verdict=first.verdict,
+        layout=asked.label,
+        asked=first.checked,
+        memory=first.memory,
+        least=first.least,
+        most=first.most,
+        cache=first.cache,
+        prints=first.prints,
+        why=first.checked.broken,
+        warnings=first.checked.warnings,
+        older=first.checked.older,
+        command=launch_command(engine, calculator, tried.layout, settings.fraction)
+        if starts
+        else "",
+        nearest=nearest,
+        notes=(*([stand_in] if stand_in else []), *first.notes, *engine.notes, *calculator.notes),
+    )
+
+
+class _Trial(Record):
+    """One layout on the GPUs."""
+
+    layout: EngineLayout
+    checked: CheckedLayout
+    verdict: Verdict
+    memory: EngineMemory | None = None
+    least: CacheCapacity | None = None
+    most: CacheCapacity | None = None
+    cache: PagedCache | None = None
+    prints: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _nearest(
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layouts: list[EngineLayout],
+    gpu: Device,
+    settings: EngineSettings,
+    tried: _Trial,
+) -> Iterator[str]:
+    """Yield the layouts that start, the one of the command first."""
+    found = [tried.layout.label] if tried.verdict != "does not start" else []
+    for x in layouts:
+        if (
+            len(found) < _MAX_NEAREST
+            and x.label not in found
+            and _try_layout(engine, calculator, x, gpu, settings).verdict != "does not start"
+        ):
+            found.append(x.label)
+    yield from found
+
+
+def _try_layout(
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layout: EngineLayout,
+    gpu: Device,
+    settings: EngineSettings,
+) -> _Trial:
+    checked = check_engine_layout(engine, calculator, layout)
+    if not checked.starts:
+        return _Trial(layout=layout, checked=checked, verdict="does not start")
+    split = shard_layout(layout)
+    if problems := layout_problems(calculator.tree, split):
+        broken = BrokenRule(
+            rule="shape", says="; ".join(problems), where="", source="the shapes of the model"
+        )
+        return _Trial(
+            layout=layout, checked=checked.replace(broken=(broken,)), verdict="does not start"
+        )
+    shards = ShardedModel(calculator, split)
+    memory = engine_memory(engine, calculator, shards, gpu, settings.fraction)
+    if settings.kv_memory is not None:
+        memory = memory._replace(available=(settings.kv_memory, settings.kv_memory))
+    trial = _Trial(layout=layout, checked=checked, verdict="starts", memory=memory)
+    if engine.name == "llama.cpp":
+        return _with_llama_cpp_cache(trial, llama_cpp_cache(engine, calculator, shards), memory)
+    if engine.name == "transformers":
+        return _with_needed_cache(trial, calculator, shards, memory)
+    return _with_pages(trial, engine, calculator, shards, gpu)
+
+
+def _with_llama_cpp_cache(trial: _Trial, cache: LlamaCppCache, memory: EngineMemory) -> _Trial:
+    verdict = _verdict(cache.bytes_of_fullest, memory)
+    return trial.replace(verdict=verdict, prints=cache.prints, notes=cache.notes)
+
+
+def _with_needed_cache(
+    trial: _Trial, calculator: MemoryCalculator, shards: ShardedModel, memory: EngineMemory
+) -> _Trial:
+    needed = max(
+        shards.kv_cache(i, calculator.context, calculator.request.batch)
+        for i in range(len(shards.stages))
+    )
+    return trial.replace(
+        verdict=_verdict(needed, memory),
+        notes=("a dynamic cache grows with the tokens: nothing is printed at start",),
+    )
+
+
+def _verdict(needed: int, memory: EngineMemory) -> Verdict:
+    low, high = memory.available
+    return "starts" if needed <= low else "may start" if needed <= high else "does not start"
+
+
+def _with_pages(
+    trial: _Trial, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device
+) -> _Trial:
+    memory = trial.memory
+    assert memory is not None
+    cache = _engine_cache(trial.layout, engine, calculator, shards, gpu)
+    if isinstance(cache, str):
+        needed = max(shards.kv_cache(i, calculator.context, 1) for i in range(len(shards.stages)))
+        note = (
+            f"what {engine.title} prints is not known for {cache}; the verdict counts the "
+            f"cache itself, {needed / 2**30:.2f} GiB"
+        )
+        return trial.replace(verdict=_verdict(needed, memory), notes=(note,))
+    least, most = (max(x, 0) for x in memory.available)
+    low, high = cache.capacity(least, calculator.context), cache.capacity(most, calculator.context)
+    verdict: Verdict = "starts" if low.starts else "may start" if high.starts else "does not start"
+    lines = tuple(_printed_lines(engine, calculator, memory, low, high, cache))
+    pages = cache if isinstance(cache, PagedCache) else None
+    short = isinstance(cache, TokenPools) and verdict == "does not start" and high.tokens > 0
+    notes = (
+        (f"{engine.title} itself starts, and refuses requests that its pool cannot hold",)
+        if short
+        else ()
+    )
+    return trial.replace(
+        verdict=verdict, least=low, most=high, cache=pages, prints=lines, notes=notes
+    )
+
+
+def _engine_cache(
+    layout: EngineLayout,
+    engine: Engine,
+    calculator: MemoryCalculator,
+    shards: ShardedModel,
+    gpu: Device,
+) -> PagedCache | TokenPools | str:
+    """Return the cache of an engine, or the reason why it is not known."""
+    state_bytes, rows = state_element_bytes(engine, calculator), sparse_rows(engine, gpu.name)
+    caches = layer_caches(
+        calculator.decode, layout.tp, calculator.kv_dtype, state_bytes, sparse=rows
+    )
+    if isinstance(caches, str):
+        return caches
+    stages = [x.runs for x in shards.stages]
+    if "window_pool" in engine.figures:
+        return pool_layers(calculator.tree, caches, engine, _model_types(calculator), stages)
+    tokens, _ = batched_tokens(engine, gpu)
+    batches = engine.figure("batches_in_flight", 1) if layout.pp == 1 else layout.pp
+    cache = page_layers(calculator.tree, caches, engine, in_flight=tokens * batches, stages=stages)
+    several = isinstance(cache, PagedCache) and engine.name != "vllm" and len(cache.groups) > 1
+    return "a cache of several kinds of layers" if several else cache
+
+
+def _configs(calculator: MemoryCalculator) -> list[Mapping[str, Any]]:
+    """Return the model's config, and that of its text model inside."""
+    config = calculator.model.config.data
+    inner = config.get("text_config")
+    return [config, *([inner] if isinstance(inner, dict) else [])]
+
+
+def _model_types(calculator: MemoryCalculator) -> set[str]:
+    return {kind for x in _configs(calculator) if isinstance(kind := x.get("model_type"), str)}
+
+
+def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
+    """Return the bytes of an element of a recurrent state: those that the config, the type of
+    the model, or its dtype say.
+    """
+    if "state_dtype_keys" not in engine.figures:
+        return 4
+    sources = _configs(calculator)
+    names = [
+        str(x[key]) for x in sources for key in engine.figure("state_dtype_keys") if x.get(key)
+    ]
+    names += [
+        engine.figure("state_dtype_of_types")[kind]
+        for x in sources
+        if (kind := x.get("model_type")) in engine.figure("state_dtype_of_types")
+    ]
+    return (
+        4
+        if (names[0].endswith("float32") if names else calculator.packer.compute_dtype == "F32")
+        else 2
+    )
+
+
+def _printed_lines(
+    engine: Engine,
+    calculator: MemoryCalculator,
+    memory: EngineMemory,
+    low: CacheCapacity,
+    high: CacheCapacity,
+    cache: PagedCache | TokenPools,
+) -> Iterator[str]:
+    """Yield the lines that an engine prints as it starts, with intervals where its own memory is
+    one.
+    """
+    length = calculator.context
+    if isinstance(cache, TokenPools) and high.tokens <= 0:
+        yield "Not enough memory. Please try to increase --mem-fraction-static."
+        return
+    yield from (
+        cache.lines(low.available, high.available) if isinstance(cache, TokenPools) else cache.notes
+    )
+    if engine.name != "vllm":
+        yield (
+            f"{_span(low.tokens, high.tokens)} tokens in the KV cache, "
+            f"{_span_gib(*memory.available)} GiB"
+        )
+        return
+    yield f"Model loading took {memory.weights / 2**30:.2f} GiB memory"
+    yield f"Available KV cache memory: {_span_gib(*memory.available)} GiB"
+    if not high.starts:
+        yield _too_long(length, high)
+        return
+    yield f"GPU KV cache size: {_span(low.tokens, high.tokens)} tokens"
+    times = (
+        f"{low.concurrency:.2f}x"
+        if low.concurrency == high.concurrency
+        else f"{low.concurrency:.2f}x to {high.concurrency:.2f}x"
+    )
+    yield f"Maximum concurrency for {length:,} tokens per request: {times}"
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _span_gib(low: int, high: int) -> str:
+    texts = [f"{x / 2**30:.2f}" for x in (low, high)]
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def _too_long(length: int, found: CacheCapacity) -> str:
+    """Return vLLM's words for a request that does not fit."""
+    if found.available <= 0:
+        return (
+            "No available memory for the cache blocks. Try increasing "
+            "`gpu_memory_utilization` when initializing the engine."
+        )
+    estimate = (
+        (f" Based on the available memory, the estimated maximum model length is {found.longest}.")
+        if found.longest
+        else ""
+    )
+    return (
+        f"To serve at least one request with the model's max seq len ({length}), "
+        f"({found.needed / 2**30:.2f} GiB KV cache is needed, "
+        f"which is larger than the available KV cache memory ({found.available / 2**30:.2f} "
+        f"GiB).{estimate} "
+        "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing "
+        "the engine."
+    )

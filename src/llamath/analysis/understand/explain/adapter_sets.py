@@ -1,0 +1,192 @@
+"""The adapters that `explain` tries: LoRA and DoRA on sets of matrices, IA³, prompt tuning and
+prefix tuning.
+
+The parameters of each are linear in one number that is solved for: the rank, or the number of
+virtual tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...size.training.lora_adapters import LinearMatrix
+from .explain_base import BaseModel
+from .vision_towers import VISION_TOWERS
+
+
+class AdapterSet(NamedTuple):
+    """A kind of adapters: their parameters per rank or token, fixed ones, and those of fully
+    trained tables.
+    """
+
+    what: str
+    bits: float
+    per_rank: int
+    per_rank_row: int = 0  # per rank and vocabulary entry
+    whole_row: int = 0  # fully trained, per vocabulary entry
+    matrices: tuple[LinearMatrix, ...] = ()
+    kind: str = "LoRA"  # or DoRA, IA³, prompt, prefix
+    fixed: int = 0  # whatever the rank is
+    tower: int = 0  # of `per_rank`, on the linear layers of a vision tower
+    is_narrow: bool = False  # on two projections or fewer
+
+
+def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
+    """Yield sets of LoRA targets, alone, with adapters on head and embedding, or with those
+    trained fully; and other adapters.
+    """
+    inside = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
+    mlp = _matching(inside, "mlp", ("gate", "up", "down"))
+    sets = (
+        ("q and v", _matching(inside, "attn", ("q", "v")), 0.5),
+        ("q, k, v and o", _matching(inside, "attn", ("q", "k", "v", "o")), 1.0),
+        ("q, k and v", _matching(inside, "attn", ("q", "k", "v")), 2.5),
+        ("the experts" if mlp and all(x.group == "experts" for x in mlp) else "the MLP", mlp, 2.5),
+        ("all linear layers", tuple(inside), 0.5),
+    )
+    row, V = base.outside_layers, base.vocabulary
+    head, embed = (
+        [x for x in base.matrices if x.paths[0] == name and V in (x.out_features, x.in_features)]
+        for name in ("head", "embed")
+    )
+    for what, targets, bits in sets:
+        if not targets:
+            continue
+        per = _per_rank(targets)
+        yield AdapterSet(what, bits, per, matrices=targets, is_narrow=what == "q and v")
+        if head:
+            widths = head[0].out_features + head[0].in_features - V
+            yield AdapterSet(
+                f"{what}, and the head", bits + 1.5, per + widths, 1, matrices=(*targets, *head)
+            )
+            if embed:
+                both = widths + embed[0].out_features + embed[0].in_features - V
+                yield AdapterSet(
+                    f"{what}, embedding and head",
+                    bits + 2.5,
+                    per + both,
+                    2,
+                    matrices=(*targets, *embed, *head),
+                )
+            table_row = row["embed_row"] + row["head_row"]
+            yield AdapterSet(
+                f"{what}; embedding and head trained whole",
+                bits + 2,
+                per,
+                whole_row=table_row,
+                matrices=targets,
+            )
+    known = {x for _, x, _ in sets}
+    for what, targets, bits in _further_targets(base, inside):
+        if targets and targets not in known:
+            known.add(targets)
+            yield AdapterSet(what, bits, _per_rank(targets), matrices=targets)
+    for what, targets, bits in (sets[0], sets[1], sets[4]):
+        if targets:
+            magnitudes = sum(x.out_features * x.copies for x in targets)
+            yield AdapterSet(
+                what, bits + 3, _per_rank(targets), matrices=targets, kind="DoRA", fixed=magnitudes
+            )
+    yield from _vision_sets(base, inside)
+    yield from _soft_prompts(base)
+    yield from _ia3(inside)
+
+
+def _further_targets(
+    base: BaseModel, inside: Sequence[LinearMatrix]
+) -> Iterator[tuple[str, tuple[LinearMatrix, ...], float]]:
+    """Yield single projections, and the parts of mixtures of experts."""
+    for word in ("q", "v", "k", "o"):
+        yield word, _matching(inside, "attn", (word,)), 2.0 if word == "q" else 3.0
+    for words in (("q", "k"), ("k", "v"), ("q", "v", "o"), ("q", "o")):
+        yield f"{', '.join(words[:-1])} and {words[-1]}", _matching(inside, "attn", words), 3.5
+    for word in ("gate", "up", "down"):
+        yield word, _matching(inside, "mlp", (word,)), 4.0
+    yield "gate and up", _matching(inside, "mlp", ("gate", "up")), 4.5
+    usual = (
+        *_matching(inside, "attn", ("q", "k", "v", "o")),
+        *_matching(inside, "mlp", ("gate", "up", "down")),
+    )
+    # the names that most programs list
+    yield "q, k, v, o and the MLP", tuple(x for x in inside if x in usual), 1.0
+    yield (
+        "q, v and the MLP",
+        (*_matching(inside, "attn", ("q", "v")), *_matching(inside, "mlp", ("gate", "up", "down"))),
+        4.5,
+    )
+    yield "q, k, v, o, up and down", tuple(x for x in inside if not _has(x, "mlp", ("gate",))), 3.5
+    experts = tuple(x for x in inside if x.group == "experts")
+    routers = tuple(x for x in base.matrices if x.group == "router")
+    if not experts:
+        return
+    dense = tuple(x for x in inside if x.group != "experts")
+    attention = _matching(inside, "attn", ("q", "k", "v", "o"))
+    yield "the experts", experts, 2.5
+    yield "the experts and routers", (*experts, *routers), 3.5
+    yield "the routers", routers, 3.5
+    yield "all linear layers and routers", (*inside, *routers), 1.5
+    yield "q, k, v, o and the routers", (*attention, *routers), 3.0
+    yield "all linear layers but the experts", dense, 3.0
+
+
+def _vision_sets(base: BaseModel, inside: Sequence[LinearMatrix]) -> Iterator[AdapterSet]:
+    """Yield LoRA on all linear layers of a text model and its vision tower, and on those of the
+    tower alone.
+    """
+    for tower in VISION_TOWERS:
+        if base.family in tower.families and tower.linears:
+            per = tower.adapter_parameters(base.width)
+            name = tower.name.partition(" (")[0]
+            yield AdapterSet(
+                f"all linear layers, and {name}",
+                3.0,
+                _per_rank(inside) + per,
+                matrices=tuple(inside),
+                tower=per,
+            )
+            yield AdapterSet(name, 4.5, per, tower=per)
+
+
+def _soft_prompts(base: BaseModel) -> Iterator[AdapterSet]:
+    """Yield prompt tuning (Lester et al. 2021), and prefix tuning (Li and Liang 2021), which learns
+    keys and values of each layer.
+
+    p-tuning (Liu et al. 2021) has an encoder of three linear layers besides, as in peft.
+    """
+    yield AdapterSet("prompt tuning", 2.0, base.width, kind="prompt")
+    for hidden in dict.fromkeys((128, base.width)):
+        encoder = 2 * base.width * hidden + hidden * hidden + 2 * hidden + base.width
+        yield AdapterSet(f"{hidden:,}", 4.0, base.width, kind="p-tuning", fixed=encoder)
+    layers = sum(x.times for x in base.kinds)
+    widths = {base.kv_width: 2.5, base.width: 4.0}
+    for width, bits in widths.items():
+        if width:
+            yield AdapterSet("prefix tuning", bits, 2 * layers * width, kind="prefix")
+
+
+def _ia3(inside: Sequence[LinearMatrix]) -> Iterator[AdapterSet]:
+    """Yield IA³ (Liu et al. 2022) on keys, values and the second layer of the MLP, as peft's
+    defaults are for most families.
+    """
+    scaled = _matching(inside, "attn", ("k", "v"))
+    down = _matching(inside, "mlp", ("down",))
+    if scaled and down and not any(x.group == "experts" for x in down):
+        size = sum(x.out_features * x.copies for x in scaled) + sum(
+            x.in_features * x.copies for x in down
+        )
+        yield AdapterSet("k, v and down", 4.0, size, matrices=(*scaled, *down), kind="IA³")
+
+
+def _per_rank(matrices: Sequence[LinearMatrix]) -> int:
+    return sum(x.adapter_parameters(1) for x in matrices)
+
+
+def _matching(
+    matrices: Sequence[LinearMatrix], part: str, words: tuple[str, ...]
+) -> tuple[LinearMatrix, ...]:
+    return tuple(x for x in matrices if _has(x, part, words))
+
+
+def _has(x: LinearMatrix, part: str, words: tuple[str, ...]) -> bool:
+    return any(f".{part}." in path and path.rpartition(".")[2] in words for path in x.paths)

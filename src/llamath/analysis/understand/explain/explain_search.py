@@ -1,0 +1,317 @@
+"""The search of `explain`: every combination of a few moves that gives a number exactly.
+
+All arithmetic is on integers. Vocabulary sizes and ranks are not enumerated but solved for: the
+residue must be divisible by the parameters per vocabulary entry, or per rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....questions.layout import Layout
+from ...storage.parallel_layout import layout_problems, pipeline_stages, weight_shards
+from .explain_base import BaseModel
+from .hypotheses import MAX_MOVES, Hypothesis, HypothesisSpace
+from .moves import UNPACKED, Move, Packing
+from .priors import (
+    CHANGED_FILES_BITS,
+    FOREIGN_FROM_BITS,
+    FOREIGN_VOCAB_BITS,
+    MAX_RANK,
+    PARTIAL_COUNT_BITS,
+    RANK_BITS,
+    adapted_size_bits,
+    narrow_bits,
+    rank_prior,
+    vocab_prior,
+)
+
+_TP_BITS = {1: 1.5, 2: 1.0, 4: 1.0, 8: 1.0, 16: 2.0}
+"""Tensor-parallel degrees (1: a pipeline) and the bits of each."""
+
+
+def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+    """Yield the parameters of single ranks, for the layouts that could give the number."""
+    base = space.base
+    for tp, bits in _TP_BITS.items():
+        for pp in (1,) if tp > 1 else (2, 4, 8):
+            layout = Layout(tp=tp, pp=pp)
+            if (
+                3 + bits > space.bits
+                or not _could_match(base, number, layout)
+                or layout_problems(base.tree, layout)
+            ):
+                continue
+            if (tp, pp) not in base.memo:
+                base.memo[tp, pp] = list(_shard_sizes(base, layout))
+            for index, layers, size in base.memo[tp, pp]:
+                move = Move(
+                    "shard",
+                    _shard_name(tp, pp, index),
+                    size - base.total,
+                    _shard_formula(tp, pp, layers),
+                    3 + bits + (pp > 1),
+                )
+                yield Hypothesis(base, space.base_shape, moves=(move,), bits=move.bits, value=size)
+
+
+def _shard_sizes(base: BaseModel, layout: Layout) -> Iterator[tuple[int, int, int]]:
+    """Yield the number, the layers and the parameters of the first stages and of the last one."""
+    for stage in pipeline_stages(base.tree, layout):
+        if layout.pp == 1 or stage.index in (0, 1, layout.pp - 1):
+            yield (
+                stage.index,
+                stage.layers,
+                sum(x.elements for x in weight_shards(base.tree, stage, layout)),
+            )
+
+
+def _could_match(base: BaseModel, number: int, layout: Layout) -> bool:
+    """Return whether a rank, or a stage with the embedding or the head, could have this number
+    of parameters.
+    """
+    if layout.pp == 1:
+        return base.total <= layout.tp * number * 1.01 and layout.tp * number <= base.total * 1.2
+    layers, largest = sum(x.size * x.times for x in base.kinds), max(x.size for x in base.kinds)
+    table_sizes = (
+        0,
+        *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")),
+    )
+    return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in table_sizes)
+
+
+def _shard_name(tp: int, pp: int, stage: int) -> str:
+    return (
+        f"one of {tp} tensor-parallel ranks"
+        if pp == 1
+        else (f"stage {stage + 1} of a pipeline of {pp}")
+    )
+
+
+def _shard_formula(tp: int, pp: int, layers: int) -> str:
+    return (
+        f"matrices / {tp}, norms whole"
+        if pp == 1
+        else (f"{layers} layers, with embedding or head where the stage has them")
+    )
+
+
+_MIN_MOVE_BITS = 3.5
+"""The bits of the most likely move and rank."""
+_MIN_VOCAB_BITS = 7.0
+"""The bits of the most likely vocabulary size other than the model's own."""
+
+
+def _with_adapters(
+    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int
+) -> Iterator[Hypothesis]:
+    """Yield model plus adapters: solve for the rank, with at most one more move; or take a
+    common rank and another vocabulary size.
+    """
+    V = space.base.vocabulary
+    before = hypothesis.bits + 3 + adapted_size_bits(space.base.total)
+    before += _changed_files_bits(hypothesis)
+    room = space.bits - before
+    for x in space.adapters:
+        if x.bits > room:
+            continue
+        start = before + x.bits
+        per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
+        if (
+            not x.tower
+            and rest > 0
+            and rest % per == 0
+            and (prior := rank_prior(rest // per, x.kind))
+        ):
+            yield hypothesis._replace(
+                adapters=x,
+                rank=rest // per,
+                bits=start + prior.bits + narrow_bits(rest // per, x.is_narrow),
+            )
+        if max_moves < 1 or start + _MIN_MOVE_BITS > space.bits:
+            continue
+        is_plain = not (x.whole_row or x.per_rank_row)
+        for move in moves:
+            r = rest - move.value
+            if x.tower and move.group != "vision":
+                continue  # adapters on a tower that is not counted
+            if (
+                r > 0
+                and r % per == 0
+                and (is_plain or move.tables < 0)
+                and (prior := rank_prior(r // per, x.kind))
+            ):
+                bits = (
+                    start
+                    + prior.bits
+                    + move.bits
+                    + PARTIAL_COUNT_BITS * (move.value < 0 and move.group in ("tables", "norms"))
+                )
+                yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=bits)
+        if start + _MIN_VOCAB_BITS < space.bits and x.kind == "LoRA" and not x.tower:
+            yield from _with_vocab(
+                space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row
+            )
+
+
+def _changed_files_bits(hypothesis: Hypothesis) -> float:
+    """Return the bits of a change to a model whose scales are counted."""
+    return CHANGED_FILES_BITS if hypothesis.packing.scales else 0.0
+
+
+def _with_vocab(
+    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, row: int
+) -> Iterator[Hypothesis]:
+    """Yield common ranks with the vocabulary size that each implies; `row` is the model's own
+    parameters per vocabulary entry.
+    """
+    V, x = space.base.vocabulary, hypothesis.adapters
+    assert x is not None
+    per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
+    for r, bits in RANK_BITS.items():
+        each = row + r * x.per_rank_row + x.whole_row
+        if hypothesis.bits + bits + _MIN_VOCAB_BITS > space.bits or not each:
+            continue
+        difference = rest - r * per
+        if difference % each == 0 and (
+            prior := vocab_prior(V + difference // each, V, space.known_vocab_sizes)
+        ):
+            more = bits + 3 + prior.bits + FOREIGN_VOCAB_BITS * (prior.bits >= FOREIGN_FROM_BITS)
+            yield hypothesis._replace(
+                rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + more
+            )
+
+
+def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+    """Yield the adapters alone, as a count of trainable parameters."""
+    V = space.base.vocabulary
+    if number > MAX_RANK * space.base.total:
+        return
+    for x in space.adapters:
+        r, rest = divmod(number - x.whole_row * V - x.fixed, x.per_rank + x.per_rank_row * V)
+        bits = 4 + x.bits + adapted_size_bits(space.base.total)
+        hypothesis = Hypothesis(
+            space.base, space.base_shape, adapters=x, alone=True, bits=bits, value=number
+        )
+        if rest == 0 and (prior := rank_prior(r, x.kind)):
+            yield hypothesis._replace(rank=r, bits=bits + prior.bits + narrow_bits(r, x.is_narrow))
+        if x.kind == "LoRA":
+            yield from _with_vocab(space, hypothesis, number, 0)
+
+
+def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+    """Yield every hypothesis that gives exactly this number."""
+    least, most = space.reach
+    for shape, packing, value, bits in space.stored_counts():
+        if number - value < least or (shape.moves and number - value > most):
+            continue
+        num_moves = len(shape.moves) + (packing is not UNPACKED)
+        hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=number)
+        moves = space.compatible_moves(shape, packing)
+        if number - value <= most:
+            yield from _with_moves(hypothesis, number - value, moves, MAX_MOVES - num_moves)
+        if num_moves < MAX_MOVES:
+            yield from _with_other_vocab(
+                space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
+            )
+            if not shape.moves:
+                yield from _with_adapters(
+                    space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
+                )
+    yield from _adapters_alone(space, number)
+    yield from (x for x in shards(space, number) if x.value == number)
+
+
+def _with_moves(
+    hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int
+) -> Iterator[Hypothesis]:
+    """Yield combinations of moves without free parameters."""
+    if residue == 0:
+        yield hypothesis
+    if max_moves < 1:
+        return
+    by_value: dict[int, list[Move]] = {}
+    for move in moves:
+        by_value.setdefault(move.value, []).append(move)
+    for move in by_value.get(residue, ()):
+        yield _add_moves(hypothesis, move)
+    for first in moves if max_moves > 1 else ():
+        for second in by_value.get(residue - first.value, ()):
+            if first.group < second.group:
+                yield _add_moves(hypothesis, first, second)
+
+
+def _add_moves(hypothesis: Hypothesis, *moves: Move) -> Hypothesis:
+    return hypothesis._replace(moves=moves, bits=hypothesis.bits + sum(x.bits for x in moves))
+
+
+def _with_other_vocab(
+    space: HypothesisSpace,
+    hypothesis: Hypothesis,
+    residue: int,
+    candidates: list[Move],
+    max_moves: int,
+) -> Iterator[Hypothesis]:
+    """Yield another vocabulary size with at most one more move."""
+    base = space.base
+    if hypothesis.bits + _MIN_VOCAB_BITS > space.bits:
+        return
+    for move in (None, *(candidates if max_moves > 0 else ())):
+        row = _elements_per_vocab_row(base, move, hypothesis.packing)
+        if not row:
+            continue
+        change, rest = divmod(residue - (move.value if move else 0), row)
+        if rest:
+            continue
+        prior = vocab_prior(base.vocabulary + change, base.vocabulary, space.known_vocab_sizes)
+        if prior is not None:
+            moves = (_move_at_vocab(base, move, base.vocabulary + change),) if move else ()
+            bits = (
+                hypothesis.bits
+                + 3
+                + prior.bits
+                + (move.bits if move else 0)
+                + _changed_files_bits(hypothesis)
+            )
+            yield hypothesis._replace(moves=moves, vocabulary=base.vocabulary + change, bits=bits)
+
+
+def _elements_per_vocab_row(base: BaseModel, move: Move | None, packing: Packing) -> int:
+    """The parameters per vocabulary entry in the tables that are counted; 0 if a packed head
+    makes that fractional.
+    """
+    embed, head = base.outside_layers["embed_row"], base.outside_layers["head_row"]
+    if packing.head:
+        return 0
+    if move is None or move.tables < 0:
+        return base.vocab_row
+    return {0: 0, 1: embed, 2: embed + head, 3: head}[move.tables]
+
+
+def _move_at_vocab(base: BaseModel, move: Move, vocabulary: int) -> Move:
+    """Recompute a move on the vocabulary tables for another vocabulary size."""
+    if move.tables < 0 or not move.value:
+        return move
+    per_row = _elements_per_vocab_row(base, move, UNPACKED) - base.vocab_row
+    value = move.value + per_row * (vocabulary - base.vocabulary)
+    return move._replace(
+        value=value, formula=f"{'−' if value < 0 else ''}{vocabulary:,}·{abs(per_row):,}"
+    )
+
+
+def all_hypotheses(space: HypothesisSpace, max_moves: int) -> Iterator[Hypothesis]:
+    """Yield every hypothesis without free parameters: a packing and up to `most` moves."""
+    for shape, packing, value, bits in space.stored_counts():
+        num_moves = len(shape.moves) + (packing is not UNPACKED)
+        if num_moves > max_moves:
+            continue
+        hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=value)
+        yield hypothesis
+        moves = space.compatible_moves(shape, packing) if num_moves < max_moves else []
+        for i, first in enumerate(moves):
+            yield _add_moves(hypothesis, first)._replace(value=value + first.value)
+            for second in moves[i + 1 :] if num_moves + 1 < max_moves else ():
+                if first.group != second.group:
+                    yield _add_moves(hypothesis, first, second)._replace(
+                        value=value + first.value + second.value
+                    )

@@ -1,0 +1,132 @@
+"""The questions about one forward pass: its FLOPs, the MFU of a measured speed, and its steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ..utils.errors import LlamathError, safe
+from .settings import Question, Settings, Spec, ask
+from .shared_fields import BATCH, CONTEXT, IMAGES, KV_DTYPE, WEIGHT_DTYPE
+from .value_kinds import GPU_NAMES, TOKENS, YES_OR_NO, Kind, choice, integer, number, text
+
+_MAX_TOKENS = 1 << 17
+"""The most tokens of a traced pass."""
+
+
+def _read_tokens(value: object) -> int:
+    if (tokens := TOKENS.read(value)) > _MAX_TOKENS:
+        raise LlamathError(f"at most {_MAX_TOKENS:,} tokens are traced, found {tokens:,}")
+    return tokens
+
+
+class TraceQuestion(Question):
+    """Follow a forward pass through a model step by step."""
+
+    report: ClassVar[str] = "Trace"
+
+    context: int = ask(
+        Kind(
+            _read_tokens,
+            expected=TOKENS.expected,
+            annotation=TOKENS.annotation,
+            metavar="TOKENS",
+            schema=TOKENS.schema,
+        ),
+        default=7,
+        help="Number of tokens without PROMPT: 512, 4k.",
+    )
+    layer: int | None = ask(integer(least=0), default=None, help="Show this layer only.")
+    images: str = IMAGES
+    decode: bool = ask(
+        YES_OR_NO,
+        default=False,
+        option="--next",
+        help="Show the decoding of the next token with the KV cache.",
+    )
+
+
+if TYPE_CHECKING:
+    from ..hardware import Device
+
+_ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
+"""How attention is counted by default -> the other choice."""
+_RATE = number(1e-9, 1e18)
+
+
+def _read_attention(value: object) -> frozenset[str]:
+    """Read names, in one text or several, as the choices that are not the default."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list | tuple | set | frozenset):
+        raise ValueError
+    chosen = {x.strip() for x in words if isinstance(x, str)}
+    known = {*_ATTENTION, *_ATTENTION.values()}
+    if unknown := sorted(chosen - known):
+        raise LlamathError(
+            f"unknown {safe(repr(unknown[0]), 40)}", hint=f"some of {', '.join(sorted(known))}"
+        )
+    for default, other in _ATTENTION.items():
+        if {default, other} <= chosen:
+            raise LlamathError(f"either {default} or {other}, not both")
+    return frozenset(chosen - _ATTENTION.keys())
+
+
+class MeasuredSpeed(Settings):
+    """The speed of a training run: the tokens per second of all GPUs, or the TFLOP/s of each, as
+    one convention counts them.
+    """
+
+    tokens_per_second: float | None = ask(
+        _RATE, default=None, help="Tokens per second of all GPUs.", example="600000"
+    )
+    tflops: float | None = ask(_RATE, default=None, help="TFLOP/s of each GPU.", example="150")
+    counted_by: str = ask(
+        text("palm"), default="exact", help="Convention that counts the FLOPs.", example="palm"
+    )
+    precision: str = ask(
+        text("bf16"), default="bf16", help="Dtype whose peak is compared.", example="fp8"
+    )
+
+
+class FlopsQuestion(Question):
+    """Count the FLOPs of prefill, decode and a training step, exactly, next to the formulas that
+    publications use.
+
+    `on` and the `mfu`, which is the speed of a training run, give the share of the peak that the
+    GPUs reach. The tokens of `images` are part of the context.
+    """
+
+    function: ClassVar[str] = "flops"
+    report: ClassVar[str] = "FlopsReport"
+    loader: ClassVar[str] = "load"
+
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+    images: str = IMAGES
+    on: tuple[int, Device] | None = ask(
+        GPU_NAMES,
+        default=None,
+        help="GPUs for an MFU: h100, 16384xh100, or 'mem=80GiB bf16=989TF'.",
+    )
+    mfu: MeasuredSpeed | None = ask(
+        Spec(MeasuredSpeed),
+        default=None,
+        help="Throughput for an MFU, of all GPUs in tokens or of each in FLOPs.",
+    )
+    attention: frozenset[str] = ask(
+        Kind(
+            _read_attention,
+            expected="a list such as 'full,flash'",
+            annotation="str | Sequence[str]",
+            metavar="LIST",
+        ),
+        default=frozenset(),
+        help="full: no causal skip; flash: scores recomputed in training; unpacked: MLA not "
+        "absorbed.",
+    )
+    recompute: Literal["none", "selective", "full"] = ask(
+        choice("none", "selective", "full"),
+        default="none",
+        help="Activation checkpointing in training.",
+    )
+    dtype: str = ask(WEIGHT_DTYPE, default="", help="Dtype of the weights, for FLOPs per byte.")
+    kv_dtype: str = KV_DTYPE
