@@ -268,8 +268,8 @@ FAULTS = (
     Fault(
         "`serve` listens on all addresses by default",
         "src/llamath/cli/serve.py",
-        '    default="127.0.0.1",\n',
-        '    default="0.0.0.0",\n',
+        'HOST = "127.0.0.1"\n',
+        'HOST = "0.0.0.0"\n',
     ),
     Fault(
         "any host name with the port is known",
