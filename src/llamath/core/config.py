@@ -12,15 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
 from ..utils.errors import ConfigError, ImpossibleModel, safe
+from .activations import HIDDEN_ACTS
 from .attention_facts import Heads
 from .expr import Expr
 
 T = TypeVar("T")
 _MISSING: Any = object()
-ACTIVATIONS = frozenset(
-    "silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python "
-    "quick_gelu relu relu2 swigluoai".split()
-)
 
 
 _READ_BY_CLASSES = frozenset(
@@ -183,11 +180,11 @@ class Config:
     def activation(self, keys: str, default: str = "silu") -> str:
         """Return the name of a known activation function."""
         name = self.get(keys, default)
-        if name not in ACTIVATIONS:
+        if name not in HIDDEN_ACTS:
             raise self.error(
                 self._present(keys),
                 f"names the unknown activation {safe(repr(name), 60)}",
-                f"known: {', '.join(sorted(ACTIVATIONS))}",
+                f"known: {', '.join(sorted(HIDDEN_ACTS))}",
             )
         return name
 

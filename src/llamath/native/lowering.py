@@ -20,23 +20,14 @@ from ..analysis.graph.operations import recurrent_operations as recurrences
 from ..analysis.graph.operations import shape_operations as shapes
 from ..analysis.graph.operations.operation import Operation
 from ..analysis.graph.unrolled import record_unrolled
+from ..core.activations import ACTIVATIONS
 from ..core.blocks import Decoder, MoE
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
 from ..utils.errors import ImpossibleModel, LlamathError
 from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View
 
-ACTIVATIONS: dict[str, int] = {
-    **dict.fromkeys(("silu", "swish"), 1),
-    **dict.fromkeys(("gelu", "gelu_python"), 2),
-    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), 3),
-    "quick_gelu": 4,
-    "relu": 5,
-    "relu2": 6,
-    "sigmoid": 7,
-    "softplus": 8,
-    "tanh": 9,
-}
-"""Numbers of the activation functions in `kernels.h`."""
+_FUNCTIONS = "silu gelu gelu_tanh quick_gelu relu relu2 sigmoid softplus tanh".split()
+"""Activation functions in the order of `kernels.h`, which begins with none."""
 _SCORINGS = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
 _MAX_PRODUCTS = 8
 """Matrix products in one operation."""
@@ -527,9 +518,9 @@ def _l2_norm(m: _Lowering, node: Node) -> View:
 
 def _activation(node: Node) -> int:
     name = node.attributes["activation"]
-    if name not in ACTIVATIONS:
+    if name not in ACTIVATIONS or ACTIVATIONS[name].function not in _FUNCTIONS:
         raise NotExpressible(f"the native engine has no activation function {name} ({node.path})")
-    return ACTIVATIONS[name]
+    return _FUNCTIONS.index(ACTIVATIONS[name].function) + 1
 
 
 def _act(m: _Lowering, node: Node) -> View:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.activations import ACTIVATIONS
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend, attend_block
@@ -33,12 +34,10 @@ from .selected_keys import (
     select_keys,
 )
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **dict.fromkeys(("silu", "swish"), F.silu),
-    **dict.fromkeys(("gelu", "gelu_python"), F.gelu),
-    **dict.fromkeys(
-        ("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), partial(F.gelu, approximate="tanh")
-    ),
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
@@ -143,10 +142,10 @@ class TorchMachine(ForwardContext):
         return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
 
     def act(self, x: Tensor, activation: str) -> Tensor:
-        return ACTIVATIONS[activation](x)
+        return _FUNCTIONS[ACTIVATIONS[activation].function](x)
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
-        return ACTIVATIONS[activation](gate) * up
+        return _FUNCTIONS[ACTIVATIONS[activation].function](gate) * up
 
     def clamped_gated(self, gate: Tensor, up: Tensor, limit: float, alpha: float) -> Tensor:
         gate = gate.clamp(max=limit)

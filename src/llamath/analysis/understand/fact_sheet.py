@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...core.activations import ACTIVATIONS
 from ...core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
 from ...core.expr import Expr
 from ...core.latent_attention import IndexedAttention, LatentAttention
@@ -47,8 +48,6 @@ _FULL_NAMES |= {
     "sparse MLA": "sparse multi-head latent attention",
 }
 ATTENTION_KINDS = frozenset({*_FULL_NAMES, "attention", "compressed attention", "cross-attention"})
-_GATED_NAMES = {"silu": "SwiGLU", "swish": "SwiGLU", "relu": "ReGLU", "sigmoid": "GLU"}
-_PLAIN_NAMES = {"relu": "ReLU", "silu": "SiLU", "swish": "SiLU", "xielu": "xIELU"}
 
 
 class MixerFacts(Record):
@@ -600,12 +599,9 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
 
 
 def _activation_name(x: MLP) -> str:
-    name = x.activation
-    if name.startswith("relu2"):
-        return "gated ReLU²" if x.gate is not None else "ReLU²"
-    if name.startswith(("gelu", "quick_gelu")):
-        return "GeGLU" if x.gate is not None else "GELU"
-    return (_GATED_NAMES if x.gate is not None else _PLAIN_NAMES).get(name, name)
+    if (known := ACTIVATIONS.get(x.activation)) is None:
+        return x.activation
+    return known.gated if x.gate is not None else known.plain
 
 
 def _describe(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....core.activations import ACTIVATIONS
 from ....core.expr import Expr, product
 from ..node import Node
 from .expert_operations import combine
@@ -23,12 +24,6 @@ from .saved_tensors import (
 )
 from .shape_operations import select_layer
 
-_OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid", "tanh"})
-"""Activation functions whose derivative needs only the output."""
-_DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
-"""Activation functions that transformers composes of several operations, with the number of
-tensors saved in between."""
-
 
 def describe_operand(node: Node) -> str:
     """Return a short name for the result of an operation."""
@@ -45,12 +40,12 @@ def _describe_act(node: Node) -> str:
 
 def _save_act(x: Node, k: Kernels) -> Iterator[Saved]:
     """Its input, or its result where that is enough."""
-    name, what = x.attributes["activation"], _name_of_activation(x)
+    activation, what = ACTIVATIONS[x.attributes["activation"]], _name_of_activation(x)
     if k.fused and x.inputs[0].op.fuses_activation:
         return
-    yield from save_tensor(what, x if name in _OUTPUT_ONLY_ACTIVATIONS else x.inputs[0], k)
-    if not k.fused and name in _DECOMPOSED_ACTIVATIONS:
-        yield own_tensor(what, x, x.size * _DECOMPOSED_ACTIVATIONS[name], x.width)
+    yield from save_tensor(what, x if activation.needs_output_only else x.inputs[0], k)
+    if not k.fused and activation.composed:
+        yield own_tensor(what, x, x.size * activation.composed, x.width)
 
 
 def _name_of_activation(x: Node) -> str:
@@ -70,13 +65,8 @@ def _describe_gated(node: Node) -> str:
     function = node.attributes["activation"]
     if node.inputs[1].op is select_layer:
         return f"{function}(gate) · per-layer embedding"
-    name = (
-        "SwiGLU: "
-        if function in ("silu", "swish")
-        else "GeGLU: "
-        if function.startswith("gelu")
-        else ""
-    )
+    gated = ACTIVATIONS[function].gated
+    name = f"{gated}: " if gated in ("SwiGLU", "GeGLU") else ""
     return f"{name}{function}(gate) · up"
 
 
@@ -85,7 +75,7 @@ def _save_gated(x: Node, k: Kernels, steps: int = 0) -> Iterator[Saved]:
     for y in x.inputs:
         yield from save_tensor(within(x, "MLP"), y, k)
     if not k.fused:
-        steps = steps or 1 + _DECOMPOSED_ACTIVATIONS.get(x.attributes["activation"], 0)
+        steps = steps or 1 + ACTIVATIONS[x.attributes["activation"]].composed
         yield own_tensor(within(x, "MLP"), x, x.size * steps, x.width)
 
 
@@ -141,7 +131,7 @@ def _save_multiply(x: Node, k: Kernels) -> Iterator[Saved]:
         fused = (
             k.fused
             and activation.op is act
-            and activation.attributes["activation"] not in _OUTPUT_ONLY_ACTIVATIONS
+            and not ACTIVATIONS[activation.attributes["activation"]].needs_output_only
         )
         yield from save_tensor(what, activation.inputs[0] if fused else y, k)
 
