@@ -148,7 +148,7 @@ def traced() -> llamath.Report:
 
 
 FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
-    "StateDictCount": lambda _folder, _target: llamath.count(STATE),
+    "TensorCountReport": lambda _folder, _target: llamath.count(STATE),
     "WeightsReport": lambda _folder, _target: llamath.memory(STATE),
     "StructureReport": lambda folder, _target: llamath.verify(folder, against=STATE),
     "HeaderCount": lambda folder, _target: count_header(str(folder)),

@@ -92,7 +92,7 @@ REFUSED: list[tuple[str, str, int]] = [
     ("count llama-3-8x", "count?model=llama-3-8x", 404),
     ("count llama-3-8b --set nonsense=1", "count?model=llama-3-8b&set=nonsense=1", 422),
     ("count llama-3-8b --set nonsense", "count?model=llama-3-8b&set=nonsense", 400),
-    ("count llama-3-8b --part sound", "count?model=llama-3-8b&part=sound", 400),
+    ("count llama-3-8b --part sound", "count?model=llama-3-8b&part=sound", 422),
     ("count", "count?", 400),
     ("memory llama-3-8b --context zero", "memory?model=llama-3-8b&context=zero", 422),
     ("memory llama-3-8b --batch x", "memory?model=llama-3-8b&batch=x", 422),

@@ -172,7 +172,7 @@ def test_chat_template_that_refuses_exits_with_2(typed: Typed, tmp_path: Path) -
         result = typed(*words, stdin=b"hi\n")
         assert result.status == 2
         assert "the template refuses the conversation: System role not supported" in result.err
-        assert "hint: --chat-template NAME" in result.err
+        assert "--chat-template NAME` uses a named format" in result.err
 
 
 THINKING = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}"

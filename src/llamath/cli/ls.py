@@ -25,12 +25,12 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on
     the Hub, or a URL. --format tree draws a tree.
     """
+    from ..analysis.storage.listing import list_checkpoint
     from ..analysis.storage.listing_tables import listing_tables
-    from ..api import ls
     from ..checkpoint.open import file_notes
 
     with Progress("reading headers"):
-        listing = ls(path)
+        listing = list_checkpoint(path)
     for remark in listing.remarks:
         echo(remark, err=True)
     if form == "json":
