@@ -20,8 +20,8 @@ from ..analysis.graph.operations import recurrent_operations as recurrences
 from ..analysis.graph.operations import shape_operations as shapes
 from ..analysis.graph.operations.operation import Operation
 from ..analysis.graph.unrolled import record_unrolled
-from ..core.activations import ACTIVATIONS
 from ..core.blocks import Decoder, MoE
+from ..core.config import ACTIVATIONS
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
 from ..utils.errors import ImpossibleModel, LlamathError
 from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View

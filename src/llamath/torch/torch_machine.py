@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.activations import ACTIVATIONS
+from ..core.config import ACTIVATIONS
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend, attend_block

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...checkpoint.quantization import QUANTIZATION_KEYS
-from ...core.activations import ACTIVATIONS
 from ...core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
+from ...core.config import ACTIVATIONS
 from ...core.expr import Expr
 from ...core.latent_attention import IndexedAttention, LatentAttention
 from ...core.multimodal import parts_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....core.activations import ACTIVATIONS
+from ....core.config import ACTIVATIONS
 from ....core.expr import Expr, product
 from ..node import Node
 from .expert_operations import combine
