@@ -1210,7 +1210,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "nothing: only 1 is supported",
         ),
         "is_moe": (
-            "whether experts of one neuron stand beside each MLP (Doge)",
+            "whether layers add experts of one neuron to their MLP (Doge)",
             "weights of the experts",
         ),
         "mimo_v2_flash/moe_layer_freq": (

@@ -102,8 +102,8 @@ Source = (
     | Model
 )
 NamedSource = str | os.PathLike[str] | ModelArgs | Preset | FamilyModel
-"""Those of which every pass is known: a model that is given by name or as a file has a family, or
-the passes of its kind."""
+"""Sources whose passes are always known: a model given by name or as a file has a family, or the
+passes of its kind."""
 Via = Literal["transformers"]
 """Who builds a model that no family here describes."""
 

@@ -1,5 +1,5 @@
 """`Model`: what `llamath.load` returns, either a `FamilyModel`, whose family gives formulas and a
-forward pass, or a `TensorModel`, of which the tensors are known.
+forward pass, or a `TensorModel`, which has tensors alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class BaseModel(Record):
-    """What every model has: a name, a tree of weights, and where it came from."""
+    """Base of models: a name, a tree of weights, and its source."""
 
     name: str
     tree: Block

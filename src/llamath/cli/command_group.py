@@ -122,8 +122,8 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--brief": {"is_flag": True, "help": "Answer in one line."},
     "--format": {
         "metavar": "FORMAT",
-        "help": "Print the tables as csv or markdown; or what a command names beside them, such as "
-        "tree or config.",
+        "help": "Print the tables as csv or markdown, or another format that the command lists: "
+        "tree, config.",
     },
     "--unfold": {"is_flag": True, "help": "Print every tensor on its own line."},
     "--picture": {"metavar": "FILE", "help": "Also draw the answer: FILE.svg or FILE.png."},

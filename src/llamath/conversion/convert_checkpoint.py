@@ -159,7 +159,7 @@ class ConversionReport(Report):
         return f"{verb} {self.tensors:,} tensors, {self.bytes:,} bytes, in {files}{rate}"
 
     def tables(self) -> Iterable[Part]:
-        """What an edit changed, and the files."""
+        """The changes of an edit, and the files."""
         if self.parameters is not None:
             before, after = self.parameters.before, self.parameters.after
             yield Text(f"{'; '.join(self.edits)}: {before:,} → {after:,} parameters")

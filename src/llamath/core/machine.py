@@ -67,8 +67,8 @@ class Machine(Protocol[X]):
     def rms_norm(
         self, x: X, weight: Weight | None, eps: float, offset: float = 0.0, grouped: bool = False
     ) -> X:
-        """x / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight
-        has one row each.
+        """x / rms(x) · (offset + w); `grouped`: over each group of channels; the weight has
+        one row per group.
         """
         ...
 

@@ -20,7 +20,7 @@ ENCODER_NOTE = (
     "are the decoder's. A context of T tokens is "
     "T in the encoder and as many in the decoder, whose tokens attend to both"
 )
-"""What a number of tokens means for a model with an encoder."""
+"""The meaning of a number of tokens for a model with an encoder."""
 
 
 class CountedModel(NamedTuple):

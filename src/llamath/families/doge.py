@@ -1,5 +1,5 @@
-"""Doge: attention to the keys that a learned mask keeps, and experts of a single neuron beside the
-MLP (arXiv:2412.11834).
+"""Doge: attention to the keys that a learned mask keeps, and an MLP plus experts of a
+single neuron (arXiv:2412.11834).
 
 The family is counted only: neither the mask nor such experts are part of the machine.
 """
@@ -115,7 +115,7 @@ def doge(c: Config) -> Decoder:
 
 
 def _with_experts(c: Config, d: int, mlp: MLP) -> NeuronExperts:
-    """Read the experts beside an MLP."""
+    """Read the experts that are added to an MLP."""
     E, k = c.dim("E", "num_experts", default=16_384), c.get("num_experts_per_tok", 64)
     root = Expr("s", isqrt(E))
     if not 0 < k <= root**2:

@@ -29,7 +29,7 @@ from .registry import family
 
 
 class PoolIndexer(Indexer):
-    """The same with queries of the latent vector, and weights of their scores (GLM-5.3 Flash)."""
+    """An indexer with queries of the latent vector, and weights of their scores (GLM-5.3 Flash)."""
 
     keys: WindowKeys
 

@@ -61,7 +61,7 @@ class LightningAttention(RecurrentMixer):
 def lightning_attention(
     d: int, H: Expr, h: Expr, activation: str, layers: int
 ) -> LightningAttention:
-    """Linear attention with the fixed decays of a model with so many layers."""
+    """Linear attention with fixed decays, which depend on the number of layers."""
     into = linear(H * h, d)
     return LightningAttention(
         query=into,

@@ -185,8 +185,8 @@ class Variant(NamedTuple):
 
 
 class Wrapper(Record):
-    """What is known of multimodal models of some model types: which text model is inside, how its
-    configuration and its tensors are found, and what builds the rest.
+    """Facts about multimodal model types: the text model, where its configuration and tensors
+    are, and the builder of the towers.
     """
 
     types: str  # model types, separated by spaces
@@ -228,7 +228,7 @@ WRAPPERS: Declared[Wrapper] = Declared()
 
 
 def declare_wrapper(wrapper: Wrapper) -> None:
-    """Declare model types of which the text model alone is known."""
+    """Declare model types whose towers are not known, only their text model."""
     WRAPPERS.add(wrapper.types.split(), wrapper)
 
 
@@ -263,7 +263,7 @@ def multimodal(
 
 
 def find_wrapper(model_type: str, *, has_sections: bool = True) -> Wrapper:
-    """Return the wrapper of a model type, of which nothing is known if no module declares it.
+    """Return the wrapper of a model type; one without facts if no module declares it.
 
     The type of a configuration without a section for a text model is that of a text model, as a
     rule, so that both are looked up at once.

@@ -83,8 +83,8 @@ def ngram_input(
     kernel: int,
     facts: HashFacts,
 ) -> NGramInput:
-    """A table of `parts[0]` rows in so many parts and what adds its rows to n residual streams;
-    `widths` are those of a row and of all.
+    """A table of `parts[0]` rows in `parts[1]` parts, with the gates that add its rows to n
+    residual streams; `widths` are those of a row and of all.
     """
     (rows, count), (width, e), heads = parts, widths, (facts.ngram_size - 1) * facts.heads_per_ngram
     size = -(-rows // count)  # as torch.chunk does; the last part is the rest

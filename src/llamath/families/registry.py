@@ -85,7 +85,7 @@ class Declared(dict[str, X]):
     """Model type → what a module declares of it; filled as the modules are imported."""
 
     def add(self, types: Iterable[str], value: X) -> None:
-        """Add a value for each of these model types, of which another module may have none."""
+        """Add a value for each of these model types, which no other module may declare."""
         for model_type in types:
             if model_type in self:
                 raise ValueError(f"two modules declare the model type {model_type!r}")

@@ -10,7 +10,6 @@ from ..analysis.check.same.chunk_comparison import Array, CompareGroups, GroupDi
 from ..checkpoint.formats.number_arrays import require_numpy
 from .library import TYPES, GroupComparison, Library, find_library
 
-_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _LANES = 16
 """The number of weights of a group is a multiple of this."""
 

@@ -43,9 +43,6 @@ class View(NamedTuple):
         return self.has_joined_heads and self.offset == 0 and self.stride == self.size
 
 
-NO_VIEW = View()
-
-
 class Linear(NamedTuple):
     """One of several matrix products with the same input."""
 

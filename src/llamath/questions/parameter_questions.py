@@ -1,4 +1,4 @@
-"""The questions of parameters: how many a model has, which has so many, and which presets exist."""
+"""The questions about parameters: the count of a model, models with a count, and the presets."""
 
 from __future__ import annotations
 

@@ -270,10 +270,10 @@ class Question(Settings):
     models: ClassVar[tuple[str, ...]] = ("model",)
     """The arguments that are models."""
     loader: ClassVar[str] = "load_family"
-    """What loads the models; with `load`, they may have no family. Empty: what answers it gets what
-    was given for them."""
+    """The function that loads the models; `load` accepts those without a family. Empty: the
+    answering function gets the arguments as given."""
     more: ClassVar[tuple[str, ...]] = ()
     """The arguments of the function that are no part of the question: how a model is built, and
-    who is told of the progress."""
+    the callback for progress."""
     about: ClassVar[str] = ""
     """What it is about, in a word or two, where a command asks several questions: "training"."""

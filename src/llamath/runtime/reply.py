@@ -14,7 +14,7 @@ _COLUMNS = (Column("id", "count"), Column("token"), Column("logprob"))
 
 
 class Reply(Report):
-    """What a model has generated from a prompt: `print` writes the text, or with log
+    """The generated text for a prompt: `print` writes the text, or with log
     probabilities the tokens; `summary` has the statistics.
     """
 

@@ -47,7 +47,7 @@ class PresetSummary(Record):
 
 
 class PresetFit(Record):
-    """What `fit` says of a preset that fits on GPUs."""
+    """The result of `fit` for a preset that fits on GPUs."""
 
     preset: str
     dtype: str  # of the weights

@@ -43,7 +43,7 @@ _WORDS = {
         "{ls} and {verify} read all of it; name the folder of one part",
     ),
 }
-"""What a folder holds, and the hint of the error, with calls."""
+"""Kind of folder → its contents in words, and the hint of the error, with calls."""
 OTHER_KINDS = tuple(_WORDS)
 """Kinds of folders that are no checkpoint of one model, which are codes of errors, too."""
 

@@ -164,7 +164,7 @@ def cut_ranks(source: EditSource, ranks: int) -> Iterator[EditSource]:
 
 
 def sharded_parameters(model: FamilyModel, ranks: int) -> int:
-    """Return the parameters of all ranks together, some of which have copies."""
+    """Return the sum of the parameters of all ranks, copies included."""
     shards = (TensorParallelShard(rank, ranks) for rank in range(ranks))
     return sum(model.replace(tree=shard_tree(model.tree, x)).parameters.total for x in shards)
 

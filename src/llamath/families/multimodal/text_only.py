@@ -1,4 +1,4 @@
-"""Multimodal models of which the text model alone is known: mostly models of speech."""
+"""Multimodal models with a known text model and unknown towers: mostly models of speech."""
 
 from __future__ import annotations
 

@@ -413,7 +413,7 @@ def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def _scores(x: Node, k: Kernels) -> Iterator[Saved]:
-    """What attention saves between its two products."""
+    """The tensors that attention saves between its two products."""
     size = product((*x.shape[:3], k.keys))
     yield own_tensor("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True)
     if not k.fused and k.width != FLOAT32:

@@ -30,7 +30,7 @@ embeddings of the tokens, and the output of the encoder.
 
 
 class CachedTensor(Record):
-    """What an operation keeps for later passes, for one sequence."""
+    """A tensor that an operation caches for later passes, for one sequence."""
 
     # a vector for each token; a state in float32; the last inputs of a convolution
     kind: Literal["row", "state", "conv"]
@@ -86,7 +86,7 @@ argument is True."""
 
 
 class Operation(Record):
-    """What is known about an operation.
+    """One operation: its shape, FLOPs, cached and saved tensors, and words in the trace.
 
     The recorder binds the arguments of that method: what it computes with becomes the inputs of the
     node, weights its weights, and everything else its attributes. `shape`, `facts` and

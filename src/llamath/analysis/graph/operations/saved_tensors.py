@@ -1,4 +1,4 @@
-"""What operations save for the backward pass: the tensors, and what several rows have in common.
+"""Tensors saved for the backward pass, and functions that several rows of operations share.
 
 Every operation saves what its derivative needs: a matrix product its input, a norm its input,
 attention its queries, keys and values, a product both factors. Two implementations are described.
@@ -72,8 +72,8 @@ class SavedTensor(NamedTuple):
 
 
 Saved = tuple[object, SavedTensor]
-"""What the tensor is stored in: a node, whose result is saved once for all operations, or any
-other object; and the tensor."""
+"""Storage and tensor. The storage is a node, whose result is saved once for all operations, or any
+other object."""
 SavedRule = Callable[[Node, Kernels], Iterator[Saved]]
 
 
@@ -164,6 +164,6 @@ def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def estimate_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
-    """All inputs; what the kernel saves beside them, of its states or steps, is not known."""
+    """All inputs; states or steps that the kernel saves in addition are not known."""
     for y in x.inputs:
         yield from save_tensor("mixer states", y, k, estimated=True)

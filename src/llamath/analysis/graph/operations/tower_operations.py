@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..recorder import GraphRecorder
 
 ENCODED_ROWS = ("keys", "values")
-"""What is kept of the tokens of an encoder."""
+"""The cached rows of an encoder's tokens."""
 
 
 def _record_prepend(m: GraphRecorder, x: Node, *rows: UsedWeight) -> Node:

@@ -31,7 +31,6 @@ INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 MAX_TP = 256
 """The largest tensor-parallel degree that is tried."""
 LAYOUT_AXES = ("tp", "pp", "cp", "ep", "dp")
-_LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
 
 
 class Rejected(Record):

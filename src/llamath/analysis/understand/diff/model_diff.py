@@ -290,11 +290,6 @@ def diff(a: FamilyModel, b: FamilyModel) -> DiffReport:
     )
 
 
-def diff_many(models: Sequence[FamilyModel]) -> MultiDiffReport:
-    """Compare each of several models with the first."""
-    return MultiDiffReport(differences=tuple(diff(models[0], x) for x in models[1:]))
-
-
 def _counted(model: FamilyModel) -> CountedModel:
     return CountedModel(
         sections=model.count.sections,
@@ -305,10 +300,6 @@ def _counted(model: FamilyModel) -> CountedModel:
 
 def _config(model: FamilyModel) -> ConfigReport:
     return config_report(model, with_meta=False)
-
-
-def _format_entry(entry: WeightEntry | None) -> str:
-    return "" if entry is None else "×".join(map(str, entry.shape))
 
 
 def _total(sections: tuple[Section, ...]) -> int:
