@@ -29,6 +29,7 @@ def test_configuration(name: str, request: pytest.FixtureRequest) -> None:
     if not chosen:
         pytest.skip("no check has this name")
     with TemporaryDirectory(prefix="contract-") as folder:
-        text = failures(Contract(name, kind, config, Path(folder)), chosen)
+        everything = request.config.getoption("--all")
+        text = failures(Contract(name, kind, config, Path(folder), everything), chosen)
     if text:
         pytest.fail(text, pytrace=False)

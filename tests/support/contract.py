@@ -54,8 +54,16 @@ SLOW = (
 class Contract:
     """A tiny configuration, and what is built of it when a check first asks; checks leave it as it was."""
 
-    def __init__(self, name: str, kind: str, config: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        config: dict[str, Any],
+        folder: Path,
+        everything: bool = False,
+    ) -> None:
         self.name, self.kind, self.config, self._folder = name, kind, config, folder
+        self._everything = everything
 
     @property
     def model_type(self) -> str:
@@ -65,6 +73,13 @@ class Contract:
     def is_plain(self) -> bool:
         """Whether this is the first configuration of its model type."""
         return self.name in plain_names()
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether checks repeat themselves in other ways here: for the first configuration of each
+        model type, and with `--all` for each.
+        """
+        return self.is_plain or self._everything
 
     @cached_property
     def model(self) -> llamath.Model:

@@ -139,9 +139,10 @@ def files_are_converted_and_back(case: Contract) -> None:
         a.mkdir()
         save_file(tensors, a / "model.safetensors")
         (a / "config.json").write_text(json.dumps(config | {"torch_dtype": "bfloat16"}))
-        convert(a, folder / "copy", "hf")
-        bits_are_equal(folder / "copy", tensors)
-        assert llamath.load(str(folder / "copy")).tree == llamath.load(config).tree
+        if case.is_thorough:
+            convert(a, folder / "copy", "hf")
+            bits_are_equal(folder / "copy", tensors)
+            assert llamath.load(str(folder / "copy")).tree == llamath.load(config).tree
         if fused and fused != tensors.keys():
             convert(a, folder / "fused", "hf-fused")
             assert load_file(folder / "fused" / "model.safetensors").keys() == fused
@@ -157,7 +158,7 @@ def files_are_converted_and_back(case: Contract) -> None:
             return
         convert(a, folder / "x.gguf", "gguf")
         weights_are_the_same(case, a, folder / "x.gguf")
-        if fused and fused != tensors.keys():
+        if fused and fused != tensors.keys() and case.is_thorough:
             convert(folder / "fused", folder / "y.gguf", "gguf")
             assert tensor_bytes(folder / "x.gguf") == tensor_bytes(folder / "y.gguf")
         convert(folder / "x.gguf", folder / "again", "hf")

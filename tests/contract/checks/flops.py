@@ -220,7 +220,7 @@ def forward_and_backward_flops_equal_torch(case: Contract) -> None:
         with computed_as(case, attention) as model:
             forward, out = counted(lambda model=model: model(tokens, use_cache=False).logits)  # type: ignore[misc]
             assert forward == expected, attention
-            if not states(graph) and not padding:
+            if not states(graph) and not padding and case.is_thorough:
                 backward, _ = counted(lambda out=out: out.sum().backward())  # type: ignore[misc]
                 assert backward == 2 * (forward - without_gradient(graph)), attention
                 if case.model_type != "llama4_text":

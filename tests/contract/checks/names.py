@@ -163,7 +163,7 @@ def fp8_quantizes_what_transformers_replaces(case: Contract) -> None:
     from transformers.quantizers.base import HfQuantizer
 
     family = case.model.family.name
-    if family in OTHER_CLASSES | NOT_CONVERTED:
+    if family in OTHER_CLASSES | NOT_CONVERTED or not case.is_thorough:
         return
     theirs = meta_model(case, torch.bfloat16)
     try:
