@@ -78,14 +78,20 @@ def test_unquantized_parts_are_named() -> None:
 
 @pytest.mark.slow
 def test_formats_without_kernels_are_not_chosen() -> None:
-    report = llamath.quants("llama-3.1-8b", on="rtx-3060")
-    assert {x.name for x in report.quants if not x.supported} == {
-        "fp8",
-        "nvfp4",
-    } and report.best is not None
+    report = llamath.quants("llama-3.1-8b", on="v100-16gb")
+    assert {x.name for x in report.quants if not x.supported} == {"fp8", "nvfp4"}
+    assert report.best is not None
     assert report.best.bits == max(
-        x.bits for x in report.quants if x.fits and is_supported(find_device("rtx-3060"), x.name)
+        x.bits for x in report.quants if x.fits and is_supported(find_device("v100-16gb"), x.name)
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runs"), [("p40", False), ("v100-16gb", False), ("t4", True), ("rtx-3090", True)]
+)
+def test_floats_are_unpacked_since_compute_capability_7_5(gpu: str, runs: bool) -> None:
+    """As `is_fp8_marlin_supported` and `is_fp4_marlin_supported` say in vLLM and SGLang."""
+    assert {is_supported(find_device(gpu), x) for x in ("fp8", "nvfp4")} == {runs}
 
 
 @pytest.mark.slow

@@ -105,6 +105,8 @@ def test_name_of_the_own_dtype_is_the_own_dtype(name: str) -> None:
     """A recipe leaves other tensors in 16 bits than a scheme of the same name does."""
     model = model_of(name)
     assert llamath.memory(model, dtype="fp8").weights == llamath.memory(model).weights
+    if name != "deepseek-v3.2":  # one list of 90,000 tensors is enough
+        return
     named, own = (llamath.names(model, dtype=x).quantized for x in ("fp8", ""))
     assert named is not None and own is not None
     assert named.listing.total.bytes == own.listing.total.bytes

@@ -102,14 +102,24 @@ def is_supported(device: Device, name: str) -> bool:
     if name in PLAIN_FORMATS:
         return True
     if name == "fp8":
-        return "fp8" in device.flops
+        return "fp8" in device.flops or _unpacks_floats(device)
     if name == "nvfp4":
-        return "fp4" in device.flops and device.vendor == "NVIDIA"
+        return _unpacks_floats(device)
     if name == "mxfp4":
         return device.vendor in ("NVIDIA", "AMD")
     if name.startswith(("awq", "gptq", "bnb-")):
         return device.vendor in _PACKED_VENDORS
     return device.vendor in _GGUF_VENDORS
+
+
+def _unpacks_floats(device: Device) -> bool:
+    """Return whether Marlin's kernels of vLLM and SGLang unpack weights in FP8 and FP4 on a device,
+    if it has no products of these: from compute capability 7.5, the first NVIDIA GPUs with
+    products of both FP16 and INT8, or of BF16.
+    """
+    return device.vendor == "NVIDIA" and (
+        "bf16" in device.flops or {"fp16", "int8"} <= device.flops.keys()
+    )
 
 
 def suggested_bits(name: str) -> int | None:
@@ -120,8 +130,13 @@ def suggested_bits(name: str) -> int | None:
 
 
 def supported_formats(device: Device) -> tuple[str, ...]:
-    """Return the formats of weights below 16 bits that are suggested for a device."""
-    return tuple(x for x in _SUGGESTED if is_supported(device, x))
+    """Return the formats of weights below 16 bits that are suggested for a device: floats only
+    where products are computed in them.
+    """
+    rates = {"fp8": "fp8", "nvfp4": "fp4"}
+    return tuple(
+        x for x in _SUGGESTED if is_supported(device, x) and rates.get(x, "") in ("", *device.flops)
+    )
 
 
 def supported_kv_dtypes(device: Device) -> tuple[str, ...]:
