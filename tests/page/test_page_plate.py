@@ -24,7 +24,10 @@ SAMPLE = (
     " gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b"
 ).split()
 DRAWN = "llama-3-8b deepseek-v3 qwen3-next-80b-a3b gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b nemotron-3-super-120b".split()
-SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
+UNLIKE = ["deepseek-v3", "qwen3-next-80b-a3b", "gemma-4-26b-a4b", "nemotron-3-super-120b"]
+"""The models of `DRAWN` that together have every block of the others."""
+SETTINGS = ((1, 3), (262_145, 5))
+MORE_SETTINGS = ((1, 1), (7, 3), (4096, 1))
 WEIGHTLESS = ("ids", "probabilities")
 CROSSED_LABELS = """() => {
   const picture = document.querySelector('.layer-picture');
@@ -36,6 +39,11 @@ CROSSED_LABELS = """() => {
     return labels.filter(([, box]) => points.some((p) => isIn(p, box))).map(([text]) => text);
   });
 }"""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "drawn" in metafunc.fixturenames:
+        metafunc.parametrize("drawn", DRAWN if metafunc.config.getoption("--all") else UNLIKE)
 
 
 def plate_of(slug: str) -> dict[str, Any]:
@@ -50,10 +58,12 @@ def library_walkthrough(model: Model, name: str, context: int, batch: int) -> Wa
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
-def test_block_steps_equal_the_walkthrough(slug: str) -> None:
+def test_block_steps_equal_the_walkthrough(slug: str, request: pytest.FixtureRequest) -> None:
+    """At the shortest and at a long context, with two batches; before a release between these."""
     model = model_of(slug)
+    settings = SETTINGS + (MORE_SETTINGS if request.config.getoption("--all") else ())
     for name, stages in data_of(slug)["models"][0]["passes"].items():
-        for context, batch in SETTINGS:
+        for context, batch in settings:
             values = {"T": context, "B": batch}
             found = library_walkthrough(model, name, context, batch)
             assert [int(x["times"]) for x in stages] == [x.times for x in found.stages]
@@ -117,7 +127,8 @@ def test_pattern_is_named(slug: str, pattern: list[str], kinds: list[tuple[str, 
 # what follows needs Chromium
 
 ROWS = """() => [...document.querySelectorAll("[data-step]")].map((x) => [x.dataset.step, x.lastChild.textContent])"""
-NODES = """() => [...document.querySelectorAll(".layer-picture [data-node]")].map((x) => x.dataset.node)"""
+NODES = """() => [...document.querySelectorAll(".layer-picture [data-node]")]
+  .map((x) => [x.dataset.node, x.dataset.steps.split(" "), !x.classList.contains("dim")])"""
 BOXES = """() => [...document.querySelectorAll(".layer-picture [data-matrix]")].map((x) => {
   const box = x.querySelector(".own");
   return [x.dataset.matrix, box.width.baseVal.value, box.height.baseVal.value];
@@ -146,30 +157,32 @@ def plate_tab(
     return Tab(browser, tmp_path, page_of(slug), at, width=width, **how)
 
 
-def blocks_of(tab: Any) -> Iterator[None]:
-    """Open every block of the open layer, one after the other."""
-    names = tab.eval_on_selector_all(
+def blocks_of(tab: Any, at: str) -> Iterator[None]:
+    """Open every block of the layer at this address, one after the other: the first by its button, the others by the address."""
+    go_to(tab, at)
+    first, *others = tab.eval_on_selector_all(
         ".plate-blocks [data-zoom]", "xs => xs.map((x) => x.dataset.zoom)"
     )
-    for name in names:
-        tab.click(f".plate-blocks [data-zoom='{name}']")
-        wait_until_drawn(tab)
+    tab.click(f".plate-blocks [data-zoom='{first}']")
+    wait_until_drawn(tab)
+    yield
+    for name in others:
+        go_to(tab, f"{at}&zoom={name}")
         yield
-        tab.click("[data-level=layer]")
 
 
-@pytest.mark.parametrize("slug", DRAWN)
-def test_blocks_show_every_step_of_the_walkthrough(browser: Any, tmp_path: Path, slug: str) -> None:
-    model, rng = model_of(slug), random.Random(slug)
+def test_blocks_show_every_step_of_the_walkthrough(
+    browser: Any, tmp_path: Path, drawn: str
+) -> None:
+    model, rng = model_of(drawn), random.Random(drawn)
     context, batch = rng.randint(1, 10**6), rng.randint(1, 64)
-    with plate_tab(browser, tmp_path, slug) as tab:
-        for name in data_of(slug)["models"][0]["passes"]:
+    with plate_tab(browser, tmp_path, drawn) as tab:
+        for name in data_of(drawn)["models"][0]["passes"]:
             for stage in library_walkthrough(model, name, context, batch).layers:
                 at = f"#layer={stage.layer}&pass={name}&context={context}&batch={batch}"
-                go_to(tab, at)
                 totals = dict.fromkeys(("parameters", "flops", "keeps"), 0)
                 shown: list[list[str]] = []
-                for _ in blocks_of(tab):
+                for _ in blocks_of(tab, at):
                     shown += tab.evaluate(ROWS)
                     for key in totals:
                         totals[key] += int(
@@ -188,10 +201,9 @@ def test_blocks_show_every_step_of_the_walkthrough(browser: Any, tmp_path: Path,
                 }
 
 
-@pytest.mark.parametrize("slug", DRAWN)
-def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str) -> None:
-    with plate_tab(browser, tmp_path, slug) as tab:
-        for stage in data_of(slug)["models"][0]["passes"]["prompt"]:
+def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, drawn: str) -> None:
+    with plate_tab(browser, tmp_path, drawn) as tab:
+        for stage in data_of(drawn)["models"][0]["passes"]["prompt"]:
             if not stage["layers"]:
                 continue
             go_to(tab, f"#layer={stage['ranges'][0][0]}")
@@ -211,7 +223,11 @@ def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str
 
 
 @pytest.mark.parametrize("slug", [*DRAWN, "llama-3.2-11b-vision"])
-def test_labels_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str) -> None:
+def test_labels_are_whole_at_every_width(
+    browser: Any, tmp_path: Path, slug: str, request: pytest.FixtureRequest
+) -> None:
+    """Those of the longest names at each width; before a release, all names."""
+    every, widths = request.config.getoption("--all"), (1440, 1024, 390, 320)
     kinds = plate_of(slug)["kinds"]
     with plate_tab(browser, tmp_path, slug) as tab:
         for i in range(len(kinds)):
@@ -220,7 +236,7 @@ def test_labels_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str
             for scheme in ("path", "hf", "gguf"):
                 if kinds[i]["stage"] is not None and tab.locator("#choice-names").count():
                     tab.click(f"#choice-names [data-value={scheme}]")
-                for width in at_widths(tab, 1440, 1024, 390, 320):
+                for width in at_widths(tab, *(widths if every or scheme == "hf" else widths[:1])):
                     assert not tab.evaluate(WRONG_TEXT), (i, scheme, width)
                     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -239,31 +255,17 @@ def test_a_wire_joins_only_what_the_graph_joins(browser: Any, tmp_path: Path) ->
     for slug in ("deepseek-v3", "qwen3-next-80b-a3b"):
         stage = max(data_of(slug)["models"][0]["passes"]["prompt"], key=lambda x: int(x["times"]))
         with plate_tab(browser, tmp_path, slug) as tab:
-            for node in tab.evaluate(NODES):
+            steps = {x["name"]: x for x in stage["steps"]}
+            nodes = {name: set(own) for name, own, _ in tab.evaluate(NODES)}
+            for node, own in nodes.items():
                 tab.focus(f".layer-picture [data-node='{node}']")
-                lit = {
-                    x
-                    for x in tab.evaluate(NODES)
-                    if "dim" not in tab.get_attribute(f".layer-picture [data-node='{x}']", "class")
-                }
-                own = set(
-                    tab.get_attribute(f".layer-picture [data-node='{node}']", "data-steps").split()
-                )
-                steps = {x["name"]: x for x in stage["steps"]}
+                lit = {name for name, _, is_lit in tab.evaluate(NODES) if is_lit}
                 near = (
                     own
                     | {y for x in own for y in steps[x]["takes"]}
                     | {x for x, y in steps.items() if own & set(y["takes"])}
                 )
-                expected = {
-                    x
-                    for x in tab.evaluate(NODES)
-                    if near
-                    & set(
-                        tab.get_attribute(f".layer-picture [data-node='{x}']", "data-steps").split()
-                    )
-                }
-                assert lit == expected, node
+                assert lit == {name for name, found in nodes.items() if near & found}, node
 
 
 def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
