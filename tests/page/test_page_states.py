@@ -15,7 +15,7 @@ import llamath
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.server.page_html import model_page
-from support.browser_page import browser, lent_page, visit, wait_until_drawn
+from support.browser_page import EMPTY, browser, go_to, lent_page, visit, wait_until_drawn
 from support.page_models import page_of, write_checkpoint
 from support.serving import served
 
@@ -169,11 +169,19 @@ def tab_of(
     assert not wrong
 
 
-def states_of(tab: Any, address: str, page: str, folder: Path) -> Iterator[State]:
-    """Bring the page into each of its states, one after the other."""
-    for state in PAGES[page]:
-        tab.goto("about:blank")
-        visit(tab, address + state.at)
+def states_of(
+    tab: Any, address: str, page: str, folder: Path, states: Sequence[State]
+) -> Iterator[State]:
+    """Bring the page into these states, one after the other: by its address, or loaded anew where something was pressed before."""
+    loaded = None
+    for state in states:
+        path, _, at = state.at.partition("#")
+        if loaded == path and page != "file":
+            go_to(tab, at)
+        else:
+            tab.goto(EMPTY)
+            visit(tab, address + state.at)
+        loaded = None if state.press else path
         if page == "file":
             path = folder / ("wrong.gguf" if state.at else "model.safetensors")
             path.write_bytes(b"GGUF" if state.at else (folder / "model.bytes").read_bytes())
@@ -188,23 +196,44 @@ def states_of(tab: Any, address: str, page: str, folder: Path) -> Iterator[State
         yield state
 
 
-def violations(tab: Any, part: str, rules: Sequence[str] = ()) -> list[Any]:
+VIOLATIONS = """async ([parts, every]) => {
+  const roots = parts.length ? parts.flatMap((x) => [...document.querySelectorAll(x)]) : [document.documentElement];
+  const backgroundsOf = new Map();
+  const lookOf = (x) => {
+    if (!x) return "";
+    if (!backgroundsOf.has(x)) {
+      const { backgroundColor, backgroundImage, opacity, filter } = getComputedStyle(x);
+      const own = [x.localName, x.getAttribute("class"), backgroundColor, backgroundImage, opacity, filter].join();
+      backgroundsOf.set(x, `${lookOf(x.parentElement)}>${own}`);
+    }
+    return backgroundsOf.get(x);
+  };
+  const looks = new Set();
+  for (const x of roots.flatMap((y) => [y, ...y.querySelectorAll("*")])) {
+    if (![...x.childNodes].some((y) => y.nodeType === 3 && y.data.trim()) && !x.matches("input, select, textarea")) continue;
+    const { width, height } = x.getBoundingClientRect();
+    if (!width || !height || !x.checkVisibility({ visibilityProperty: true })) continue;
+    const { color, fill, fontSize, fontWeight, textShadow } = getComputedStyle(x);
+    const look = [lookOf(x), color, fill, fontSize, fontWeight, textShadow, x.disabled, x.ariaDisabled].join();
+    x.toggleAttribute("data-look", every || !looks.has(look));
+    looks.add(look);
+  }
+  axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
+  const { violations } = await axe.run({ include: roots }, { preload: false, resultTypes: ["violations"] });
+  return violations.map((x) => [x.id, x.nodes.slice(0, 3).map((y) => y.html.slice(0, 200))]);
+}"""
+"""All rules of axe; the contrast of colours, which takes most of its time, of one text of each look:
+texts of the same colours, sizes and classes within the same backgrounds have the same contrast."""
+
+
+def violations(tab: Any, part: str, every: bool) -> list[Any]:
     """Return what axe finds in the parts of the page that match a selector, or in all of it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    options: dict[str, Any] = {
-        "preload": False,
-        "resultTypes": ["violations"],
-    }  # files cannot be read from the disk
-    if rules:
-        options["runOnly"] = {"type": "rule", "values": list(rules)}
-    context = (
-        {"include": [[x.strip()] for x in part.split(",") if tab.locator(x).count()]}
-        if part
-        else None
-    )
-    found = Axe().run(tab, context=context, options=options).response["violations"]
-    return [(x["id"], [y["html"][:200] for y in x["nodes"][:3]]) for x in found]
+    if not tab.evaluate("'axe' in globalThis"):
+        tab.evaluate(Axe().axe_script)
+    found: list[Any] = tab.evaluate(VIOLATIONS, [part.split(",") if part else [], every])
+    return found
 
 
 STOPS = """() => {
@@ -231,48 +260,61 @@ SMALL = """(least) => [...document.querySelectorAll("button, select, input, a, s
 """Targets too small to touch; those within text, tables and pictures are as large as their line or shape."""
 
 
-FIRST, OTHER = [("light", 1440), ("dark", 390)], [("light", 390), ("dark", 1440)]
+LOOKS = [("light", 1440), ("dark", 390)]
+EVERY_LOOK = [*LOOKS, ("light", 390), ("dark", 1440)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "theme" in metafunc.fixturenames:
-        every = FIRST + OTHER if metafunc.config.getoption("--all") else FIRST
+        every = EVERY_LOOK if metafunc.config.getoption("--all") else LOOKS
         metafunc.parametrize(("theme", "width"), every)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the bytes of a checkpoint."""
+    whole = write_checkpoint(tmp_path / "small") / "model.safetensors"
+    (tmp_path / "model.bytes").write_bytes(whole.read_bytes())
+    return tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_state_is_accessible(
-    browser: Any, tmp_path: Path, addresses: Callable[[str], str], page: str, theme: str, width: int
+    browser: Any,
+    folder: Path,
+    addresses: Callable[[str], str],
+    page: str,
+    theme: str,
+    width: int,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """All rules in one theme of each width; before a release, the contrast of colours in the other."""
-    (tmp_path / "model.bytes").write_bytes(
-        (write_checkpoint(tmp_path / "small") / "model.safetensors").read_bytes()
-    )
-    is_first = (theme, width) in FIRST
+    """The first state in both looks, of the others every second one; before a release, all of them and each text."""
+    every = request.config.getoption("--all")
+    first, *others = PAGES[page]
+    states = [first, *(others if every else others[LOOKS.index((theme, width)) :: 2])]
     with tab_of(browser, addresses(page), width, theme) as tab:
-        for state in states_of(tab, addresses(page), page, tmp_path):
-            assert not violations(tab, state.part, () if is_first else ["color-contrast"]), state
-            if is_first:
-                found = tab.evaluate(STOPS)
-                assert [
-                    x for x in found["between"] if x[1] > MOST_STOPS and x[0] != "end"
-                ] == [] and found["header"] <= MOST_STOPS, state
-                assert tab.evaluate(LONELY) == [] and tab.evaluate(SMALL, SMALLEST_TARGET) == [], (
-                    state
-                )
+        for state in states_of(tab, addresses(page), page, folder, states):
+            assert not violations(tab, state.part, every), state
+            found = tab.evaluate(STOPS)
+            assert [
+                x for x in found["between"] if x[1] > MOST_STOPS and x[0] != "end"
+            ] == [] and found["header"] <= MOST_STOPS, state
+            assert tab.evaluate(LONELY) == [] and tab.evaluate(SMALL, SMALLEST_TARGET) == [], state
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_nothing_scrolls_sideways_on_small_screens(
-    browser: Any, tmp_path: Path, addresses: Callable[[str], str], page: str
+    browser: Any,
+    folder: Path,
+    addresses: Callable[[str], str],
+    page: str,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """On the smallest phones, and in a window of 1280 or 1440 pixels at 200 % zoom."""
-    (tmp_path / "model.bytes").write_bytes(
-        (write_checkpoint(tmp_path / "small") / "model.safetensors").read_bytes()
-    )
+    """On the smallest phones, and in a window of 1280 or 1440 pixels at 200 % zoom; between these, the first state."""
+    every = request.config.getoption("--all")
     with tab_of(browser, addresses(page), 320) as tab:
-        for state in states_of(tab, addresses(page), page, tmp_path):
-            for width in (720, 640, 390, 320):
+        for state in states_of(tab, addresses(page), page, folder, PAGES[page]):
+            for width in (720, 640, 390, 320) if every or not state.at else (720, 320):
                 tab.set_viewport_size({"width": width, "height": 800})
                 wait_until_drawn(tab)
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width, (state, width)
