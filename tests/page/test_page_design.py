@@ -19,7 +19,7 @@ from llamath.utils.units import parse_quantity
 from llamath.web.page_data.family_sliders import build_design
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import page_of
 from support.reference_data import computed_slugs, tiny_configs
@@ -137,22 +137,27 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
         assert tab.is_checked("#tied")
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        "sizes=<img>",
-        "sizes=L0",
-        "sizes=L99999999999",
-        "sizes=L1.",
-        "target=javascript:1",
-        "sizes=__proto__1.constructor2",
-        "like=b",
-    ],
-)
-def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
-    model = llamath.load("llama-3-8b")
-    with Tab(browser, tmp_path, model_page([model]), f"#view=design&{at}") as tab:
-        assert designed(tab) == f"{model.parameters.total:,}"
+INVALID = [
+    "sizes=<img>",
+    "sizes=L0",
+    "sizes=L99999999999",
+    "sizes=L1.",
+    "target=javascript:1",
+    "sizes=__proto__1.constructor2",
+    "like=b",
+]
+
+
+def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path) -> None:
+    """Of a page that is loaded, and of one whose address changes."""
+    total = f"{llamath.load('llama-3-8b').parameters.total:,}"
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), f"#view=design&{INVALID[0]}") as tab:
+        for i, at in enumerate(INVALID):
+            if i:
+                go_to(tab, "#view=design&sizes=L40")
+                assert designed(tab) != total
+                go_to(tab, f"#view=design&{at}")
+            assert designed(tab) == total, at
 
 
 COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+9 7b 2T 3G 1_000_000 -5 1.5 2.5k x 1E2 999999999999999999".split()

@@ -15,7 +15,7 @@ from support.page_models import page_of
 __all__ = ["browser"]
 TEXTS = """[...document.querySelectorAll("h1, h2, h3, button.number")]
     .filter((x) => x.checkVisibility?.() ?? true).map((x) => x.textContent)"""
-MODELS = ["llama-3-8b", "deepseek-v3", "gemma-3-27b"]
+MODELS = ["deepseek-v3", "gemma-3-27b"]
 
 
 @pytest.fixture(scope="module")

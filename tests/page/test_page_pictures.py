@@ -73,10 +73,11 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def drawn_page(browser: Any, path: Path, picture: Picture) -> Iterator[Any]:
     """Open a page whose pictures have this width, and labels the widths of `FIXED_SIZES`."""
-    scripts = [f"globalThis.pictureWidth = {picture.width}; {FIXED_SIZES}"]
+    width = "Number(new URLSearchParams(location.search).get('width'))"
+    scripts = [f"globalThis.pictureWidth = {width}; {FIXED_SIZES}"]
     look = {"color_scheme": "light", "reduced_motion": "reduce"}
     with lent_page(browser, 1440, 900, scripts, **look) as tab:
-        visit(tab, path.as_uri() + picture.state)
+        visit(tab, f"{path.as_uri()}?width={picture.width}{picture.state}")
         wait_until_drawn(tab)
         yield tab
 
