@@ -25,7 +25,7 @@ SAMPLE = (
 ).split()
 DRAWN = "llama-3-8b deepseek-v3 qwen3-next-80b-a3b gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b nemotron-3-super-120b".split()
 UNLIKE = ["deepseek-v3", "qwen3-next-80b-a3b", "gemma-4-26b-a4b", "nemotron-3-super-120b"]
-"""The models of `DRAWN` that together have every block of the others."""
+"""Models of `DRAWN` whose blocks differ most: latent attention, recurrences, towers, experts."""
 SETTINGS = ((1, 3), (262_145, 5))
 MORE_SETTINGS = ((1, 1), (7, 3), (4096, 1))
 WEIGHTLESS = ("ids", "probabilities")
