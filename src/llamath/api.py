@@ -421,21 +421,21 @@ def flops(
 def fit(
     model: Source,
     *,
-    on: GPUs | None = None,
+    on: GPUs | os.PathLike[str] | None = None,
     dtype: str = "",
     kv_dtype: str = "",
     context: Tokens | None = None,
     batch: int = 1,
     layout: str | Layout | None = None,
     offload: Size = 0,
-    calibration: str | os.PathLike[str] | None = None,
 ) -> FitReport:
     """Tell whether a model fits on GPUs, and how fast it can be at most.
 
-    A model that does not fit is a report with `fits` False, not an error. A `calibration` stands
-    for the machine on which it was measured, instead of `on`, and adds the speed to expect there.
+    A model that does not fit is a report with `fits` False, not an error. If `on` is the file
+    that `llamath gpus this` wrote of a machine, the report also has the speed to expect there.
 
-    on: GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.
+    on: GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, 'mem=24GiB bw=1TB/s', or the file that
+        `llamath gpus this` wrote.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
@@ -443,7 +443,6 @@ def fit(
     batch: Number of sequences.
     layout: Tensor and pipeline parallelism; chosen if not given: tp=8, pp=4.
     offload: Weights of each GPU that stay in the memory of the host: 6GiB.
-    calibration: The machine of this file, which `llamath gpus this` wrote, instead of on.
     """
     from .questions.fit_questions import FitQuestion
 
@@ -455,7 +454,6 @@ def fit(
         batch=batch,
         layout=layout,
         offload=offload,
-        calibration=calibration,
     )
     return answer_fit(load_family(model), question)
 
@@ -1103,21 +1101,21 @@ def answer_fit(model: FamilyModel, question: FitQuestion) -> FitReport:
     """Tell whether a model fits on GPUs."""
     from .analysis.size.fit.fit_report import fit
 
+    if question.on is None:
+        raise ArgumentError(
+            "on",
+            " is missing: the GPUs",
+            hint=f"{Call('rank_gpus', Name('model'))} ranks all that are known",
+        )
     calculator = _sizes(model, question)
-    if question.calibration is None:
-        if question.on is None:
-            raise ArgumentError(
-                "on",
-                " is missing: the GPUs",
-                hint=f"{Call('rank_gpus', Name('model'))} ranks all that are known",
-            )
+    if not isinstance(question.on, str):
         number, gpu = question.on
         return fit(calculator, gpu, number, offload=question.offload, **_degrees(question.layout))
-    if used := next((x for x in ("on", "layout", "offload") if x in question.changed), ""):
-        raise ArgumentError(used, " is for other machines than the calibrated one")
+    if used := next((x for x in ("layout", "offload") if x in question.changed), ""):
+        raise ArgumentError(used, " is for GPUs, and the file is of one measured machine")
     from .analysis.size.fit.calibration import read_calibration
 
-    measured = read_calibration(question.calibration)
+    measured = read_calibration(question.on)
     return fit(calculator, measured.device, calibration=measured)
 
 

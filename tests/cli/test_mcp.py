@@ -128,7 +128,7 @@ def test_listed_tools_have_the_parameters_of_the_commands() -> None:
         jsonschema.Draft202012Validator(schemas[name]).validate(arguments)
     for name, schema in schemas.items():
         jsonschema.Draft202012Validator.check_schema(schema)
-        assert set(schema["properties"]) == {*parameters(TOOLS[name], local=True), "format"}
+        assert set(schema["properties"]) == {*parameters(TOOLS[name]), "format"}
         assert not set(schema["properties"]) & {"picture", "force", "json", "brief", "out"}
         assert all(x["description"] for x in schema["properties"].values())
 
@@ -204,8 +204,8 @@ def test_json_lists_the_tools_that_the_server_offers(typed: Typed) -> None:
 @pytest.mark.parametrize("name", list(TOOLS))
 def test_schemas_follow_the_options_of_the_command(name: str) -> None:
     tool = TOOLS[name]
-    schema = input_schema(tool, "a preset", local=True)
-    for option, parameter in parameters(tool, local=True).items():
+    schema = input_schema(tool, "a preset")
+    for option, parameter in parameters(tool).items():
         described = schema["properties"][option]
         assert described["description"] and (described.get("type") == "array") == (
             parameter.nargs == -1 or parameter.multiple

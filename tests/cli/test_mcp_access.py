@@ -55,7 +55,7 @@ PATHS = [
         ("explain", "like"),
         ("design", "like"),
     ),
-    *(("design", "against"), ("fit", "calibration")),
+    *(("design", "against"), ("fit", "on")),
 ]
 """Each parameter that is a path, or might be taken for one."""
 
@@ -90,13 +90,13 @@ def test_parameters_that_take_a_model_are_all_checked() -> None:
     found = {
         (tool, name)
         for tool in TOOLS
-        for name, x in parameters(TOOLS[tool], local=True).items()
+        for name, x in parameters(TOOLS[tool]).items()
         if isinstance(x.type, SeriesName)
     }
     found |= {
         ("count", name)
         for x in TOOLS.values()
-        for name, y in parameters(x, local=True).items()
+        for name, y in parameters(x).items()
         if isinstance(y.type, ModelName)
     }
     assert {name for _, name in found} == {
@@ -107,7 +107,7 @@ def test_parameters_that_take_a_model_are_all_checked() -> None:
         "base",
         "like",
     }
-    assert not any("via" in parameters(x, local=True) for x in TOOLS.values())
+    assert not any("via" in parameters(x) for x in TOOLS.values())
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_no_answer_quotes_a_file_that_is_no_model(folders: tuple[Path, Path]) ->
     ]
     leaks, errors = [], 0
     for tool, parameter in PATHS:
-        known = parameters(TOOLS[tool], local=True)
+        known = parameters(TOOLS[tool])
         needed = {x: NEEDED[x] for x, y in known.items() if required(x, y) and x != parameter}
         for i, name in enumerate(names):
             values: dict[str, Any] = {
@@ -168,7 +168,7 @@ def test_paths_outside_of_the_root_are_refused_alike(folders: tuple[Path, Path])
     (inside / "here.json").write_text(json.dumps(CONFIG))
     kinds = ["there", "absent", "folder", "folder/", "there/x", "absent/x", "pipe"]
     for tool, parameter in PATHS:
-        known = parameters(TOOLS[tool], local=True)
+        known = parameters(TOOLS[tool])
         needed = {x: NEEDED[x] for x, y in known.items() if required(x, y) and x != parameter}
         if tool == "design":
             continue  # a series is never a path

@@ -1,4 +1,4 @@
-"""`gpus this`, and `fit --calibration` with what it found. No test depends on a speed."""
+"""`gpus this`, and `fit --on FILE` with what it found. No test depends on a speed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_file_is_read_back(tmp_path: Path) -> None:
 
 
 def test_calibrated_machine_gives_the_expected_speed(tmp_path: Path) -> None:
-    report = llamath.fit("llama-3.2-1b", calibration=write(tmp_path / "machine.json"), context=1024)
+    report = llamath.fit("llama-3.2-1b", on=write(tmp_path / "machine.json"), context=1024)
     assert (
         report.fits
         and report.gpu.memory == 24 * 2**30
@@ -97,19 +97,25 @@ def test_calibrated_machine_gives_the_expected_speed(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     done = CliRunner().invoke(
-        cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json", **changes)]
+        cli, ["fit", "gpt2", "--on", write(tmp_path / "machine.json", **changes)]
     )
     assert done.exit_code == 2 and done.stderr and not done.stdout
 
 
 @pytest.mark.parametrize(
-    "args", [["--on", "h100"], ["--layout", "tp=2"], ["--offload", "1GiB"], ["--engine", "vllm"]]
+    ("args", "message"),
+    [
+        (["--layout", "tp=2"], "one measured machine"),
+        (["--offload", "1GiB"], "one measured machine"),
+        (["--engine", "vllm"], "unknown GPU"),
+        (["--price", "2/h"], "unknown GPU"),
+    ],
 )
-def test_calibration_stands_for_the_machine(tmp_path: Path, args: list[str]) -> None:
-    done = CliRunner().invoke(
-        cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json"), *args]
-    )
-    assert done.exit_code == 2 and ("calibrated" in done.stderr or "--engine" in done.stderr)
+def test_a_measured_machine_is_asked_for_a_fit_alone(
+    tmp_path: Path, args: list[str], message: str
+) -> None:
+    done = CliRunner().invoke(cli, ["fit", "gpt2", "--on", write(tmp_path / "machine.json"), *args])
+    assert done.exit_code == 2 and message in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -181,13 +181,20 @@ def test_no_request_names_a_file_or_an_address(place: Place, name: str) -> None:
 
 @pytest.mark.parametrize(
     "parameter",
-    ["via", "calibration", "picture", "force", "format", "json", "nothing", "Model", "--json"],
+    ["via", "picture", "force", "format", "json", "nothing", "Model", "--json"],
 )
 def test_parameters_that_touch_files_or_processes_are_unknown(place: Place, parameter: str) -> None:
     status, _, text = place.ask(
         f"{place.path}api/fit?model=gpt2&on=h100&{query(**{parameter: 'transformers'})}"
     )
     assert status == 400 and json.loads(text)["error"]["code"] == "usage"
+
+
+@pytest.mark.parametrize("name", ["machine.json", "/etc/passwd", "../x", "mem=1GiB/x.json"])
+def test_gpus_are_no_file(place: Place, name: str) -> None:
+    status, _, text = place.ask(f"{place.path}api/fit?model=gpt2&{query(on=name)}")
+    error = json.loads(text)["error"]
+    assert (status, error["code"]) == (400, "usage") and "no file" in error["message"]
 
 
 def test_a_value_is_never_an_option(place: Place, tmp_path: Path) -> None:
@@ -319,7 +326,7 @@ def test_each_kind_of_error_has_its_status(
 
 def test_required_parameters_are_marked() -> None:
     found = {
-        x.name: [name for name, y in parameters(x, local=False).items() if required(name, y)]
+        x.name: [name for name, y in parameters(x).items() if required(name, y)]
         for x in TOOLS.values()
     }
     assert (

@@ -64,7 +64,7 @@ def test_description_is_of_exactly_the_routes_and_parameters(description: dict[s
         }
     for path, tool in tools.items():
         found = {x["name"]: x for x in description["paths"][path]["get"]["parameters"]}
-        known = parameters(tool, local=False)
+        known = parameters(tool)
         assert found.keys() == known.keys() and all(x["description"] for x in found.values()), path
         assert {name for name, x in found.items() if x.get("required")} == {
             name for name, x in known.items() if required(name, x)

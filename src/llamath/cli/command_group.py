@@ -94,6 +94,7 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "memory --train": "--training",
     "fit --train": "--tokens COUNT",
     "fit --output": "--max-tokens TOKENS",
+    "fit --calibration": "--on FILE",
     "gpus --measure": "--output FILE",
     "models --max": "--on mem=SIZE",
     "plan --train": "",

@@ -10,6 +10,7 @@ import click
 from ..model import FamilyModel
 from ..questions.fit_questions import EngineQuestion, FitQuestion, MachinesQuestion, RankQuestion
 from ..questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion
+from ..questions.shared_fields import names_file
 from ..render.progress import Progress
 from ..utils.errors import Argument, ArgumentError
 from .command_group import command as make_command
@@ -89,12 +90,12 @@ def command(
         return _fit_engine(model, asked, picture, form)
     if of_engine := asked.names_only(EngineQuestion):
         raise ArgumentError(of_engine[0], f" is for an engine: {Argument('engine', 'vllm')}")
-    if "calibration" in asked.given:
-        if picture is not None:
-            raise click.UsageError("--picture draws the roofline of a machine that is named")
-        return _fit(model, asked.parse(FitQuestion), None, form)
     if "on" not in asked.given:
         return _rank(model, asked, picture, form)
+    if names_file(asked.given["on"]):
+        if picture is not None:
+            raise click.UsageError("--picture draws the roofline of GPUs that are named")
+        return _fit(model, asked.parse(FitQuestion), None, form)
     machines = split_machines(asked.given["on"])
     if len(machines) == 1:
         return _fit(model, asked.parse(FitQuestion), picture, form)

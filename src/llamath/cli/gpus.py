@@ -40,7 +40,7 @@ _OPTIONS: dict[str, Any] = {
     "-o",
     "--output",
     metavar="FILE",
-    help="Of this machine: write what `llamath fit --calibration` reads.",
+    help="Of this machine: write a file for `llamath fit --on FILE`.",
 )
 @force_option
 def command(words: tuple[str, ...], *, output: str | None, force: bool, form: str | None) -> None:

@@ -17,6 +17,7 @@ import click
 
 from ..loading import load
 from ..model import Model
+from ..questions.shared_fields import names_file
 from ..questions.value_kinds import MAX_TEXT, MAX_VALUES
 from ..render.table import unstyled
 from ..utils.errors import Argument, Call, LlamathError, Name, nearest, safe, worded
@@ -94,8 +95,6 @@ TOOLS: Mapping[str, ReportTool] = {
     )
 }
 """The tools by name; those that are `local` are not answered over HTTP."""
-LOCAL_PARAMETERS = frozenset(("calibration",))
-"""Parameters that name a file, which HTTP does not accept."""
 
 
 class ToolAnswer(Record):
@@ -110,11 +109,11 @@ class ToolAnswer(Record):
     is_usage: bool = False
 
 
-def parameters(tool: ReportTool, *, local: bool) -> dict[str, click.Parameter]:
+def parameters(tool: ReportTool) -> dict[str, click.Parameter]:
     """Return the parameters of a tool by name, arguments first: an option's name has
     underscores, `kv_dtype`.
     """
-    skipped = _OMITTED_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
+    skipped = _OMITTED_OPTIONS | tool.omitted
     return {name: x for x in tool.command.params if (name := _name(x)) not in skipped}
 
 
@@ -130,7 +129,7 @@ def required(name: str, parameter: click.Parameter) -> bool:
 
 def parameter_of_models(tool: ReportTool) -> str:
     """Return the argument of a tool that names its models; empty if it takes none."""
-    own = parameters(tool, local=False).items()
+    own = parameters(tool).items()
     return next(
         (
             name
@@ -198,9 +197,9 @@ def _value_schema(parameter: click.Parameter) -> dict[str, Any]:
     return {"type": "string", "minLength": 1, "maxLength": MAX_TEXT}
 
 
-def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]:
+def input_schema(tool: ReportTool, model: str) -> dict[str, Any]:
     """Return the parameters of a tool as one JSON Schema of an object."""
-    own = parameters(tool, local=local)
+    own = parameters(tool)
     return {
         "type": "object",
         "properties": {name: parameter_schema(name, x, model) for name, x in own.items()},
@@ -220,7 +219,7 @@ FORMATS = ("json", "text", "brief")
 
 def agent_schema(tool: ReportTool) -> dict[str, Any]:
     """Return the parameters of a tool for an agent of this user, with the format of the answer."""
-    schema = input_schema(tool, _MODEL_FOR_AGENTS, local=True)
+    schema = input_schema(tool, _MODEL_FOR_AGENTS)
     text = (
         "json: every number; text: the tables that a person reads, with formulas; brief: one line."
     )
@@ -237,11 +236,11 @@ def command_line(
     tool: ReportTool, values: Iterable[tuple[str, str]], *, local: bool, form: str = "json"
 ) -> list[str]:
     """Return the arguments of the command for named values, each as text; a list has one entry for
-    each of its values.
+    each of its values. A caller that is not `local` names no file.
 
     `form` is `json`, `brief` or `text`.
     """
-    known = parameters(tool, local=local)
+    known = parameters(tool)
     options, arguments, seen = [], [], Counter[str]()
     for name, value in values:
         parameter = known.get(name)
@@ -259,6 +258,8 @@ def command_line(
             raise click.UsageError(
                 f"{name} has {len(value):,} characters, and at most {MAX_TEXT:,} are read"
             )
+        if name == "on" and not local and names_file(value):
+            raise click.UsageError("on names GPUs here, and no file")
         seen[name] += 1
         if isinstance(parameter, click.Argument):
             arguments.append(value)
@@ -304,7 +305,7 @@ class ToolCall(CommandLine):
         if tool is None or (tool.local and not self.local):
             return None
         words = type(self)(self._find, tool.command)
-        known = parameters(tool, local=self.local)
+        known = parameters(tool)
         values = [(words.field(x.name), x.value) for x in call.arguments]
         if any(name not in known for name, _ in values):
             return None
@@ -396,7 +397,7 @@ def _changed_models(
     """Yield the models that a call names, under its changes; the command itself explains what
     cannot be loaded.
     """
-    known = parameters(tool, local=True)
+    known = parameters(tool)
     takes_changes = any(x.name == "changes" for x in known.values())
     for name, value in values:
         if isinstance(known[name].type, ModelName):

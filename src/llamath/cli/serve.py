@@ -220,7 +220,7 @@ def api_functions() -> Api:
             answer=answers(tool),
             models=parameter_of_models(tool),
             summary=tool.description,
-            schema=input_schema(tool, _MODEL_OVER_HTTP, local=False),
+            schema=input_schema(tool, _MODEL_OVER_HTTP),
         )
         for name, tool in TOOLS.items()
         if not tool.local

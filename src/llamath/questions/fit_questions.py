@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .layout import Layout
 from .settings import Question, Settings, SomeKeys, ask
-from .shared_fields import BATCH, CONTEXT, DTYPE, FILE_NAME, KV_DTYPE
+from .shared_fields import BATCH, CONTEXT, DTYPE, GPUS_OR_FILE, KV_DTYPE
 from .value_kinds import GPU_NAMES, SIZE, YES_OR_NO, integer, number, text
 
 if TYPE_CHECKING:
@@ -38,18 +38,19 @@ class EngineRanks(Settings):
 class FitQuestion(Question):
     """Tell whether a model fits on GPUs, and how fast it can be at most.
 
-    A model that does not fit is a report with `fits` False, not an error. A `calibration` stands
-    for the machine on which it was measured, instead of `on`, and adds the speed to expect there.
+    A model that does not fit is a report with `fits` False, not an error. If `on` is the file that
+    `llamath gpus this` wrote of a machine, the report also has the speed to expect there.
     """
 
     function: ClassVar[str] = "fit"
     report: ClassVar[str] = "FitReport"
     about: ClassVar[str] = "the roofline"
 
-    on: tuple[int, Device] | None = ask(
-        GPU_NAMES,
+    on: tuple[int, Device] | str | None = ask(
+        GPUS_OR_FILE,
         default=None,
-        help="GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.",
+        help="GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, 'mem=24GiB bw=1TB/s', or the file "
+        "that `llamath gpus this` wrote.",
     )
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
@@ -57,11 +58,6 @@ class FitQuestion(Question):
     batch: int = BATCH
     layout: Mapping[str, int] = _DEGREES
     offload: int = _OFFLOAD
-    calibration: str | None = ask(
-        FILE_NAME,
-        default=None,
-        help="The machine of this file, which `llamath gpus this` wrote, instead of {on}.",
-    )
 
 
 class MachinesQuestion(Question):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .settings import ask
 from .value_kinds import GPU_NAMES, TOKENS, Kind, integer, text
+
+if TYPE_CHECKING:
+    from ..hardware import Device
 
 _WEIGHT_DTYPES = (
     *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq"),
@@ -19,18 +22,32 @@ _KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0")
 WEIGHT_DTYPE = text("bf16", words=_WEIGHT_DTYPES)
 
 
-def _read_file_name(value: object) -> str:
-    if not isinstance(value, str | os.PathLike):
-        raise ValueError
-    return os.fspath(value)
+class _GPUsOrFile(Kind["tuple[int, Device] | str"]):
+    """GPUs, or the file of a machine."""
+
+    def parse(self, argument: str, value: object) -> tuple[int, Device] | str:
+        """Return the path of a file, or the GPUs."""
+        if isinstance(value, os.PathLike):
+            path: str = os.fspath(value)
+            return path
+        if isinstance(value, str) and names_file(value):
+            return value
+        return GPU_NAMES.parse(argument, value)
 
 
-FILE_NAME = Kind(
-    _read_file_name,
-    expected="the path of a file",
-    annotation="str | os.PathLike[str]",
-    metavar="FILE",
+def names_file(gpus: str) -> bool:
+    """Whether a text that stands for GPUs is the path of a file."""
+    return gpus.endswith(".json") or ("/" in gpus and "=" not in gpus)
+
+
+GPUS_OR_FILE = _GPUsOrFile(
+    GPU_NAMES.read,
+    expected=f"{GPU_NAMES.expected}, or the file of a machine",
+    annotation="GPUs | os.PathLike[str]",
+    metavar=GPU_NAMES.metavar,
+    words=GPU_NAMES.words,
 )
+"""What reads a file must be refused where files are not to be read."""
 MODEL_NAME: Kind[Any] = Kind(
     lambda value: value, expected="a model", annotation="Source", metavar="MODEL"
 )
