@@ -150,7 +150,6 @@ if TYPE_CHECKING:
     from .model import TensorModel as TensorModel
     from .questions.design_question import Budget as Budget
     from .questions.design_question import DesignBounds as DesignBounds
-    from .questions.design_question import FixedDims as FixedDims
     from .questions.edit_settings import Edit as Edit
     from .questions.fit_questions import EngineRanks as EngineRanks
     from .questions.layout import Layout as Layout
@@ -196,7 +195,7 @@ _MODULES = {
     "analysis.understand.design.design_report": "DesignReport",
     "analysis.size.memory.inference_memory": "MemoryReport WeightsReport",
     "analysis.size.training.training_memory": "TrainReport",
-    "questions.design_question": "Budget DesignBounds FixedDims",
+    "questions.design_question": "Budget DesignBounds",
     "questions.edit_settings": "Edit",
     "questions.fit_questions": "EngineRanks",
     "questions.pass_questions": "MeasuredSpeed",

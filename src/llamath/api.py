@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .conversion.convert_checkpoint import ConversionReport
     from .generation.sampling_parameters import Sampling
     from .hardware import DeviceList
-    from .questions.design_question import Budget, DesignBounds, DesignQuestion, FixedDims
+    from .questions.design_question import Budget, DesignBounds, DesignQuestion
     from .questions.edit_settings import Edit
     from .questions.file_questions import (
         NamesQuestion,
@@ -223,27 +223,26 @@ def design(
     target: Count | None = None,
     *,
     like: str = "llama-3",
-    fixed: str | FixedDims | None = None,
     bounds: str | DesignBounds | None = None,
     tolerance: float | str | Fraction | None = None,
     sort: Literal["habits", "error"] | None = None,
     top: int = 10,
     budget: str | Budget | None = None,
     against: str | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
     published models.
 
     Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size.
-    The report has no candidates if nothing meets the demands; then `misses` says what comes
-    nearest.
+    `changes` fixes config keys of the designs, dimensions as a number or a range:
+    `{"num_hidden_layers": (60, 100), "vocab_size": 32000}`. The report has no candidates if nothing
+    meets the demands; then `misses` says what comes nearest.
 
     target: Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law.
     like: A series (llama-3), family or model to follow.
-    fixed: Fix dimensions or bounds: layers=80, width=4096:8192, tied=yes, heads, kv_heads,
-        head_dim, vocab, experts, top_k.
     bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tp=8, active=13B, max_memory=80GiB,
-        max_kv_per_token=320KiB, multiple_of.
+        max_kv_per_token=320KiB.
     tolerance: Allowed difference from the target.
     sort: Order of designs.
     top: Number of designs to show.
@@ -256,7 +255,6 @@ def design(
     question = DesignQuestion.parse(
         target=target,
         like=like,
-        fixed=fixed,
         bounds=bounds,
         tolerance=tolerance,
         sort=sort,
@@ -264,7 +262,7 @@ def design(
         budget=budget,
         against=against,
     )
-    return answer_design(question)
+    return answer_design(question, changes=changes)
 
 
 @overload
@@ -997,12 +995,14 @@ def answer_models(question: ModelsQuestion) -> PresetList:
     return fitting_presets(presets, sizes, gpu, number, asked)
 
 
-def answer_design(question: DesignQuestion) -> DesignReport:
-    """Search a design."""
+def answer_design(
+    question: DesignQuestion, changes: Mapping[str, Any] | None = None
+) -> DesignReport:
+    """Search a design whose config has these keys."""
     from .analysis.size.flops.scaling_laws import DEFAULT_LAW, find_law
     from .analysis.understand.design.design_report import design as search
     from .analysis.understand.design.design_report import with_budget, with_contrast
-    from .analysis.understand.design.design_request import DesignRequest
+    from .analysis.understand.design.design_request import DesignRequest, read_fixed
 
     budget = question.budget
     law = find_law(budget.law or DEFAULT_LAW)
@@ -1010,7 +1010,7 @@ def answer_design(question: DesignQuestion) -> DesignReport:
     request = DesignRequest(
         target=parameters,
         like=question.like,
-        fixed=question.fixed,
+        fixed=read_fixed(changes or {}),
         bounds=question.bounds,
         tolerance=question.tolerance,
         by_error=exact if question.sort is None else question.sort == "error",

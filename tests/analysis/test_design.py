@@ -24,13 +24,13 @@ from llamath.analysis.understand.design.design_report import (
     factor_out_twos,
     prepare,
 )
-from llamath.analysis.understand.design.design_request import DesignRequest
+from llamath.analysis.understand.design.design_request import DesignRequest, FixedDims
 from llamath.analysis.understand.design.design_search import SearchStats, find_ranges, search_space
 from llamath.analysis.understand.design.grid import build_grid
 from llamath.analysis.understand.design.habits import learn_habits, odd_bits, trend
 from llamath.analysis.understand.design.series import find_series
 from llamath.cli import cli
-from llamath.questions.design_question import DesignBounds, FixedDims
+from llamath.questions.design_question import DesignBounds
 from llamath.utils.errors import LlamathError
 
 B = 10**9
@@ -182,7 +182,7 @@ def test_hypothetical_405b_meets_its_constraints() -> None:
 
 @pytest.mark.slow
 def test_modern_design_of_the_same_size() -> None:
-    args = "405B --like classic --set layers=80,heads=128,ffn_ratio=4".split()
+    args = "405B --like classic --set num_hidden_layers=80 --set n_head=128 --bounds ffn_ratio=4".split()
     text = run(*args).stdout
     assert (
         "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
@@ -202,8 +202,10 @@ def test_modern_design_of_the_same_size() -> None:
 
 def small_request(**more: Any) -> DesignRequest:
     kept: dict[str, Any] = {
-        "fixed": FixedDims(layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300),
-        "bounds": DesignBounds(multiple_of=32, aspect=(1, 999)),
+        "fixed": FixedDims(
+            layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300, multiple_of=32
+        ),
+        "bounds": DesignBounds(aspect=(1, 999)),
     }
     return DesignRequest(
         **{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more}
@@ -296,12 +298,13 @@ requests = st.builds(
         head_dim=none_or(st.sampled_from([(64, 64), (128, 128)])),
         vocab=none_or(st.sampled_from([1024, 32_000])),
         tied=none_or(st.booleans()),
+        multiple_of=none_or(st.sampled_from([32, 96, 1024])),
+        ffn=none_or(st.sampled_from([(1024, 4096), (1536, 1536)])),
     ),
     bounds=st.builds(
         DesignBounds,
         aspect=none_or(st.sampled_from([(20, 60), (60, 200)])),
         ffn_ratio=none_or(st.sampled_from([(2, 3), (3.5, 3.5)])),
-        multiple_of=none_or(st.sampled_from([32, 96, 1024])),
         tp=st.sampled_from([1, 1, 2, 4]),
         max_kv_per_token=none_or(st.integers(10_000, 200_000)),
         max_memory=none_or(st.just(10**10)),
@@ -342,6 +345,7 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
         (fixed.heads, v["H"]),
         (fixed.kv_heads, v.get("K", v["H"])),
         (fixed.head_dim, x.head_dim),
+        (fixed.ffn, wide),
     ):
         grouped = x.kv_heads != x.heads or span is not fixed.kv_heads
         assert span is None or not grouped or span[0] <= n <= span[1]
@@ -350,7 +354,7 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
         model.tree.head is not None and bool(model.tree.head.weight.tied)
     )
     assert bounds.aspect is None or bounds.aspect[0] <= x.aspect <= bounds.aspect[1]
-    step = bounds.multiple_of or 1
+    step = fixed.multiple_of or 1
     if bounds.ffn_ratio and bounds.ffn_ratio[0] == bounds.ffn_ratio[1]:
         assert abs(wide - bounds.ffn_ratio[0] * v["d"]) <= max(step, 256) * bounds.tp
     elif bounds.ffn_ratio:
@@ -402,6 +406,23 @@ def test_moe_design_with_active_parameters(
         assert report.family in ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
 
 
+def test_design_follows_config_keys_of_its_family() -> None:
+    changes = {"n_layer": (44, 50), "n_inner": 6400, "layer_norm_epsilon": 1e-6}
+    report = llamath.design("1.5e9", like="gpt2", changes=changes)
+    assert report
+    for x in report.candidates:
+        assert x.config["layer_norm_epsilon"] == 1e-6
+        assert 44 <= x.layers <= 50 and x.ffn == 6400
+    keys = {"moe_intermediate_size": "512:2048", "num_experts_per_tok": 4}
+    report = llamath.design("30B", like="qwen3-30b-a3b", changes=keys, top=3)
+    assert report
+    for x in report.candidates:
+        assert 512 <= x.config["moe_intermediate_size"] <= 2048
+        assert x.config["num_experts_per_tok"] == 4
+    with pytest.raises(LlamathError, match="no searched dimension of the qwen3_moe family"):
+        llamath.design("30B", like="qwen3-30b-a3b", changes={"intermediate_size": 6144})
+
+
 @pytest.mark.parametrize("like", ["llama-4", "qwen3-next", "nemotron-3", "lfm2", "opt", "gemma-4"])
 def test_non_affine_family_is_refused(like: str) -> None:
     with pytest.raises(LlamathError, match="cannot search"):
@@ -429,8 +450,8 @@ def test_binding_constraints_are_named() -> None:
         DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096)))
     )
     assert both.misses is not None and {x.option for x in both.misses.binding} == {
-        "layers",
-        "width",
+        "num_hidden_layers",
+        "hidden_size",
     }
 
 
@@ -531,16 +552,16 @@ def test_design_plot(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
-    text = run("70B", "--set", "max_memory=80GB", ok=1).stdout
+    text = run("70B", "--bounds", "max_memory=80GB", ok=1).stdout
     assert "no candidate; nearest" in text and "max_memory rules out every design" in text
-    output = json.loads(run("70B", "--set", "max_memory=80GB", "--json", ok=1).stdout)
+    output = json.loads(run("70B", "--bounds", "max_memory=80GB", "--json", ok=1).stdout)
     assert (
         output["candidates"] == []
         and output["binding"][0]["option"] == "max_memory"
         and output["nearest"]
     )
-    run("70B", "--set", "max_memory=80GB", "--picture", str(tmp_path / "x.svg"), ok=1)
-    done = run("70B", "--set", "max_memory=80GB", "--format", "params", ok=1)
+    run("70B", "--bounds", "max_memory=80GB", "--picture", str(tmp_path / "x.svg"), ok=1)
+    done = run("70B", "--bounds", "max_memory=80GB", "--format", "params", ok=1)
     assert done.stdout == "" and "max_memory rules out every design" in done.stderr
     assert not (tmp_path / "x.json").exists() and "no candidate" in (tmp_path / "x.svg").read_text()
 
@@ -548,11 +569,11 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --set layers=0", "8B --set layers=9:3", "8B --set layers=x",
-        "8B --set ffn_ratio=x", "8B --set ffn_ratio=4:1", "8B --set ffn_ratio=nan", "8B --set aspect=0", "8B --set tolerance=0.5", "8B --set tolerance=-1%",
-        "8B --set tolerance=x", "8B --set max_memory=80", "8B --set tp=5", "8B --set vocab=0", "8B --set top_k=2 --like llama-3", "8B --budget law=newton",
-        "8B --budget tokens=1T,flops=1e24", "", "47B --set experts=8,top_k=9", "8B --like gpt2 --set experts=8 --format params", "8B --like gpt2 --format params",
-        "8B --budget tokens=x", "8B --budget flops=-1", "1e18 --like nope", "8B --against nope", "8B --set heads=1e3",
+        "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --set num_hidden_layers=0", "8B --set num_hidden_layers=9:3", "8B --set num_hidden_layers=x",
+        "8B --bounds ffn_ratio=x", "8B --bounds ffn_ratio=4:1", "8B --bounds ffn_ratio=nan", "8B --bounds aspect=0", "8B --tolerance 0.5", "8B --tolerance -1%",
+        "8B --tolerance x", "8B --bounds max_memory=80", "8B --bounds tp=5", "8B --set vocab_size=0", "8B --set num_experts_per_tok=2 --like llama-3", "8B --budget law=newton",
+        "8B --budget tokens=1T,flops=1e24", "", "47B --set num_experts=8 --set num_experts_per_tok=9", "8B --like gpt2 --set num_experts=8 --format params", "8B --like gpt2 --format params",
+        "8B --budget tokens=x", "8B --budget flops=-1", "1e18 --like nope", "8B --against nope", "8B --set num_attention_heads=1e3", "8B --set layers=32", "8B --set tp=8", "8B --set n_layer=9 --set num_hidden_layers=9", "8B --set moe_intermediate_size=512", "8B --set layer_types=[]",
     ],
 )  # fmt: skip
 def test_bad_input_exits_with_2(args: str) -> None:

@@ -187,8 +187,8 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.diff("gpt2"), "diff needs a second model or changes"),
     (lambda: llamath.design(), "design needs a target such as '405B'"),
     (
-        lambda: llamath.design("8B", fixed="layers=many"),
-        "fixed: layers=many: expected a positive number or a range such as (60, 100) or '60:100'",
+        lambda: llamath.design("8B", bounds="aspect=wide"),
+        "bounds: aspect=wide: expected a ratio such as 3.5 or '8/3', or a range such as (2.5, 4)",
     ),
     (
         lambda: llamath.design("8B", tolerance="a bit"),

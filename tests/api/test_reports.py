@@ -32,7 +32,7 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "diff llama-2-7b llama-3-8b gpt2": lambda: llamath.diff("llama-2-7b", "llama-3-8b", "gpt2"),
     "explain 2839830528": lambda: llamath.explain(2839830528),
     "explain 8.03B --like llama-3-8b": lambda: llamath.explain("8.03B", like="llama-3-8b"),
-    "design 8B --set tp=8 --top 2 --budget tokens=15T": lambda: llamath.design(
+    "design 8B --bounds tp=8 --top 2 --budget tokens=15T": lambda: llamath.design(
         "8B", bounds="tp=8", top=2, budget="tokens=15T"
     ),
     "design 1.5e9 --like gpt2 --top 1": lambda: llamath.design("1.5e9", like="gpt2", top=1),

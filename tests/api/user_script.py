@@ -22,7 +22,10 @@ def main(folder: Path) -> None:
     size: int = llamath.export([model, "gpt2"], folder.parent / "page.html").bytes
     exact: list[bool] = [x.exact for x in llamath.explain(2839830528).candidates]
     widths: list[int] = [
-        x.width for x in llamath.design("8B", fixed="layers=30:34", bounds="tp=8", top=2).candidates
+        x.width
+        for x in llamath.design(
+            "8B", changes={"num_hidden_layers": (30, 34)}, bounds="tp=8", top=2
+        ).candidates
     ]
     memory: llamath.MemoryReport = llamath.memory(
         model, context=["8k", 131072], batch=4, dtype="q4_k_m", on="rtx-4090"

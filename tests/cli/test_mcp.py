@@ -69,8 +69,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "design",
-        {"target": 8000000000, "set": ["layers=32"], "top": 3},
-        "design 8000000000 --set layers=32 --top 3",
+        {"target": 8000000000, "set": ["num_hidden_layers=32"], "top": 3},
+        "design 8000000000 --set num_hidden_layers=32 --top 3",
     ),
     ("facts", {"model": "llama-3-8b"}, "facts llama-3-8b"),
     ("models", {"words": ["llama-3.1"]}, "models llama-3.1"),

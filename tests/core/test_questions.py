@@ -216,8 +216,10 @@ def test_errors_name_the_argument_the_option_and_the_field(typed: Typed) -> None
         "code": "bad_input",
         "field": "kv_dtype",
     }
-    error = json.loads(typed("design", "8B", "--set", "layers=x", "--json").out)["error"]
-    assert error["field"] == "set" and error["message"].startswith("--set: layers=x: expected")
+    error = json.loads(typed("design", "8B", "--set", "num_hidden_layers=x", "--json").out)["error"]
+    assert error["field"] == "set" and error["message"].startswith(
+        "--set: num_hidden_layers=x: expected"
+    )
 
 
 def test_questions_need_no_analysis() -> None:

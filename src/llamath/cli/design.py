@@ -10,7 +10,7 @@ from ..api import answer_design
 from ..questions.design_question import DesignQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import note_broken_files, picture_option
+from .model_options import note_broken_files, parse_changes, picture_option, set_option
 from .output import TABLES, PictureFile, echo, echo_report, note
 from .question_options import Asked, asks
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "llamath design 8B",
-    "llamath design 500M --set vocab=32000,tied=yes",
-    "llamath design 70B --set layers=60:100,kv_heads=8,max_memory=80GiB",
+    "llamath design 500M --set vocab_size=32000 --set tie_word_embeddings=true",
+    "llamath design 70B --set num_hidden_layers=60:100 --bounds tp=8,max_kv_per_token=320KiB",
     "llamath design --budget flops=5.76e23,law=besiroglu",
     "llamath design 8B --format config > config.json",
 )
@@ -30,17 +30,21 @@ _EXAMPLES = (
 @make_command("design", _EXAMPLES, brief=True, formats=("config", "params", *TABLES))
 @asks(DesignQuestion)
 @picture_option
-def command(*, asked: Asked, form: str | None, picture: PictureFile | None) -> int:
+@set_option
+def command(
+    *, asked: Asked, changes: tuple[str, ...], form: str | None, picture: PictureFile | None
+) -> int:
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a
     series. Exit code 1: there are none.
 
-    Without TARGET, a scaling law computes it from the --budget. --format config or params
+    --set fixes config keys of the designs, as numbers or ranges. Without TARGET, a scaling law
+    computes it from the --budget. --format config or params
     prints the best design as config.json or params.json. --picture draws error against aspect
     ratio.
     """
     question = asked.parse(DesignQuestion)
     with Progress("searching designs"):
-        report = answer_design(question)
+        report = answer_design(question, parse_changes(changes))
     note_broken_files(question.like, question.against)
     budget = question.budget
     if question.target is None and (budget.tokens is None or budget.flops is None):

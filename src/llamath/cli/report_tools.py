@@ -285,7 +285,7 @@ class ToolCall(CommandLine):
     def argument(self, argument: Argument) -> str:
         """Return a parameter with its value."""
         name, value = self.field(argument.name), argument.value
-        return name if value is None else f"{name}={self._key(argument)}{_json_word(value)}"
+        return name if value is None else f"{name}={_json_word(value)}"
 
     def call(self, call: Call) -> str:
         """Return the call of a tool; the other commands are those of a shell."""

@@ -42,12 +42,7 @@ class CommandLine(Wording):
             return next(iter(parameter.secondary_opts if parameter else ()), names[0])
         if isinstance(value, Mapping):
             return " ".join(f"{names[0]} {key}={word(x)}" for key, x in value.items())
-        return f"{names[0]} {self._key(argument)}{word(value)}"
-
-    def _key(self, argument: Argument) -> str:
-        """Return the key of an argument that shares its option with others."""
-        is_key = getattr(self._parameter(argument.name), "is_key", None)
-        return f"{argument.name}=" if is_key is not None and is_key(argument.name) else ""
+        return f"{names[0]} {word(value)}"
 
     def _options_of_keys(self, value: object) -> str:
         """Return the options for the keys of a value such as `tp_shards=4`, of an argument that a
@@ -82,14 +77,7 @@ class CommandLine(Wording):
         command = self._command
         if command is None and (context := click.get_current_context(silent=True)) is not None:
             command = context.command
-        return next(
-            (
-                x
-                for x in (command.params if command else ())
-                if x.name == name or name in getattr(x, "field_names", ())
-            ),
-            None,
-        )
+        return next((x for x in (command.params if command else ()) if x.name == name), None)
 
 
 def word(value: object) -> str:

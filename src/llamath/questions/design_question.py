@@ -10,36 +10,16 @@ from .settings import Question, Settings, Spec, ask
 from .value_kinds import (
     COUNT,
     QUANTITY,
-    RANGE,
     RATIO,
     SERIES_NAME,
     SHARE,
     SIZE,
-    YES_OR_NO,
     choice,
     integer,
     text,
 )
 
-IntRange = tuple[int, int]
 FloatRange = tuple[float, float]
-_NUMBER = integer()
-
-
-class FixedDims(Settings):
-    """Dimensions fixed by the user, as a number or a range; what is not given is searched."""
-
-    layers: IntRange | None = ask(RANGE, default=None, help="Layers.", example="80")
-    width: IntRange | None = ask(RANGE, default=None, help="Hidden size.", example="4096:8192")
-    heads: IntRange | None = ask(RANGE, default=None, help="Attention heads.")
-    kv_heads: IntRange | None = ask(RANGE, default=None, help="Key/value heads.")
-    head_dim: IntRange | None = ask(RANGE, default=None, help="Width of a head.")
-    vocab: int | None = ask(_NUMBER, default=None, help="Size of the vocabulary.")
-    tied: bool | None = ask(
-        YES_OR_NO, default=None, help="The head is the embedding.", example="yes"
-    )
-    experts: int | None = ask(_NUMBER, default=None, help="Experts of a layer.")
-    top_k: int | None = ask(_NUMBER, default=None, help="Experts of a token.")
 
 
 class DesignBounds(Settings):
@@ -51,9 +31,8 @@ class DesignBounds(Settings):
     aspect: FloatRange | None = ask(
         RATIO, default=None, help="Width over layers.", example="100:140"
     )
-    multiple_of: int | None = ask(_NUMBER, default=None, help="It divides the FFN width.")
     tp: int = ask(
-        _NUMBER,
+        integer(),
         default=1,
         help="It divides width, heads, key/value heads, FFN width and vocabulary.",
         example="8",
@@ -86,13 +65,16 @@ class DesignQuestion(Question):
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
     published models.
 
-    Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size. The
-    report has no candidates if nothing meets the demands; then `misses` says what comes nearest.
+    Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size.
+    `changes` fixes config keys of the designs, dimensions as a number or a range:
+    `{"num_hidden_layers": (60, 100), "vocab_size": 32000}`. The report has no candidates if nothing
+    meets the demands; then `misses` says what comes nearest.
     """
 
     function: ClassVar[str] = "design"
     report: ClassVar[str] = "DesignReport"
     models: ClassVar[tuple[str, ...]] = ()
+    more: ClassVar[tuple[str, ...]] = ("changes",)
 
     target: Quantity | None = ask(
         QUANTITY,
@@ -103,19 +85,14 @@ class DesignQuestion(Question):
     like: str = ask(
         SERIES_NAME, default="llama-3", help="A series (llama-3), family or model to follow."
     )
-    fixed: FixedDims = ask(
-        Spec(FixedDims), default=FixedDims(), option="--set", help="Fix dimensions or bounds."
-    )
     bounds: DesignBounds = ask(
-        Spec(DesignBounds), default=DesignBounds(), option="--set", help="Constraints to meet."
+        Spec(DesignBounds), default=DesignBounds(), help="Constraints to meet."
     )
     tolerance: Fraction = ask(
         SHARE,
         default=Fraction(1, 200),
         default_text="0.5%",
-        option="--set",
         help="Allowed difference from the target.",
-        example="0.5%",
     )
     sort: Literal["habits", "error"] | None = ask(
         choice("habits", "error"),

@@ -22,9 +22,8 @@ class Field(Generic[T]):
 
     `{name}` in a help stands for another field, which each caller spells in its own way. `example`
     is a value for the help of a record that is written as `key=value`. `option` is an option, or a
-    key, that differs from the field; several fields may share one, whose keys are theirs.
-    `default_text` describes a default that depends on other things, and `bare` is the value of an
-    option without one.
+    key, that differs from the field. `default_text` describes a default that depends on other
+    things, and `bare` is the value of an option without one.
     """
 
     def __init__(

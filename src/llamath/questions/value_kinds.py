@@ -394,6 +394,7 @@ SHARE = Kind(
     _read_share,
     expected="a share such as 0.005 or '0.5%', at most 50%",
     annotation="float | str | Fraction",
+    metavar="SHARE",
 )
 SECONDS = Kind(
     _read_seconds,

@@ -9,21 +9,22 @@ from fractions import Fraction
 from math import exp, log
 from typing import Any, ClassVar
 
+from ....loading import load_family
 from ....model import FamilyModel
-from ....questions.design_question import DesignBounds, FixedDims
+from ....questions.design_question import DesignBounds
 from ....render.report import Report
 from ....render.tables import Part
-from ....utils.errors import LlamathError
+from ....utils.errors import Argument, ArgumentError, LlamathError
 from ....utils.number_format import format_count, short_count
 from ....utils.record_type import Record
 from ...size.flops.scaling_laws import ScalingLaw, TrainingBudget, training_budget
 from ..diff.model_diff import DiffReport, diff
 from .candidate import Candidate, build_candidate
 from .design_ranking import HabitCosts, RankedDesign, rank_best
-from .design_request import DesignRequest
+from .design_request import KEYS, DesignRequest, FixedDims
 from .design_search import SearchStats, find_ranges, search_space
 from .design_tables import design_head, design_tables, grid_text, search_notes
-from .family_shape import FamilyShape, family_shape
+from .family_shape import LAYER_ORDER_KEYS, FamilyShape, family_shape
 from .grid import Grid, build_grid
 from .habits import Choice, Habits, divides, learn_habits
 from .series import Member, Series, find_series
@@ -139,13 +140,14 @@ def _binding(
                 "tied",
                 "experts",
                 "top_k",
+                "others",
             ):
                 continue
             relaxed = request.replace(
                 **{part: constraints.replace(**{name: getattr(default, name)})}
             )
             if within := _search(relaxed, shape, habits, 1)[1].within:
-                yield _BindingConstraint(option=name, within=within)
+                yield _BindingConstraint(option=KEYS.get(name, name), within=within)
 
 
 def _search(
@@ -381,7 +383,7 @@ def design(request: DesignRequest) -> DesignReport:
         n = request.bounds.tp
         raise LlamathError(
             f"the vocabulary size {vocab:,} is not divisible by {n}",
-            hint=f"vocab {-(-vocab // n) * n}",
+            hint=f"give {Argument('changes', {'vocab_size': -(-vocab // n) * n})}",
         )
     stats, costs = SearchStats(), HabitCosts(habits)
     ranked = rank_best(
@@ -414,6 +416,8 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
     fixed = request.fixed
     use_moe = fixed.experts is not None or request.bounds.active is not None
     series = find_series(request.like, request.target, use_moe, request.exclude)
+    if fixed.others:
+        series = series.replace(template=_with_keys(series.template, fixed.others))
     changes: dict[str, Any] = {}
     if use_moe and not series.sparse:
         changes |= _with_experts(series.template, fixed)
@@ -428,20 +432,36 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
             changes[shape.keys[letter]] = n
     if fixed.tied is not None:
         changes["tie_word_embeddings"] = fixed.tied
+    unused = "ffn" if shape.has_expert_key else "expert_ffn"
+    if getattr(fixed, unused) is not None:
+        problem = (
+            f": {KEYS[unused]} is no searched dimension of the {shape.data['model_type']} family"
+        )
+        raise ArgumentError("changes", problem, hint=f"it has {shape.keys[shape.ffn]}")
     if (k := fixed.top_k or shape.sizes.get("k", 0)) > (
         E := fixed.experts or shape.sizes.get("E", k)
     ):
-        raise LlamathError(f"top_k {k} exceeds the number of experts, {E}")
+        raise LlamathError(f"num_experts_per_tok {k} exceeds the number of experts, {E}")
     return series, family_shape(series.template, changes) if changes else shape
+
+
+def _with_keys(template: FamilyModel, keys: Mapping[str, Any]) -> FamilyModel:
+    """Return a template with other config keys, which every design has."""
+    if listed := [x for x in keys if x in LAYER_ORDER_KEYS]:
+        problem = f": {listed[0]} lists layers, whose number is searched"
+        raise ArgumentError("changes", problem)
+    changed = load_family(dict(template.config.data), changes=keys)
+    return changed.replace(name=template.name)
 
 
 def _with_experts(template: FamilyModel, fixed: FixedDims) -> dict[str, Any]:
     model_type = _MOE_COUNTERPARTS.get(template.family.name)
     if model_type is None or fixed.experts is None:
+        number = Argument("changes", {"num_experts": 8, "num_experts_per_tok": 2})
         hint = (
             "like mixtral, or another MoE series"
             if model_type is None
-            else ("give their number, such as experts 8 and top_k 2")
+            else f"give their number: {number}"
         )
         raise LlamathError(f"{template.name} has no experts", hint=hint)
     return {

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ....questions.design_question import IntRange
 from ....utils.record_type import Record
-from .design_request import DesignRequest
+from .design_request import DesignRequest, IntRange
 from .family_shape import FamilyShape
 from .grid import Grid, OuterDims
 from .polynomial import Plane

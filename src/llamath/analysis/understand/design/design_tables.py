@@ -74,9 +74,7 @@ def grid_text(report: DesignReport) -> str:
     """Return the family and the grid of dimensions."""
     grid = report.grid
     aspect = f"{grid.aspect[0]:.0f} to {grid.aspect[1]:.0f}" if grid.aspect else "free"
-    ratio = f"{grid.ratio[0]:.2f}" + (
-        f" to {grid.ratio[1]:.2f}" if grid.ratio[0] != grid.ratio[1] else ""
-    )
+    ratio = " to ".join(dict.fromkeys(f"{x:.2f}" for x in grid.ratio)) if grid.ratio else "free"
     return (
         f"{report.family} family; width/layers {aspect}, ffn/width {ratio}, ffn a multiple of "
         f"{grid.step}, width of {grid.width_step}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....config_keys import SYNONYMS
 from ....loading import load_family
 from ....model import FamilyModel
 from ....utils.errors import ConfigError, LlamathError
@@ -17,7 +18,7 @@ from .polynomial import Polynomial, active_polynomial, total_polynomial
 
 _DIM_LETTERS = ("L", "d", "H", "K", "h", "F", "Fe")
 _REQUIRED_LETTERS = ("L", "d", "H")
-_LAYER_ORDER_KEYS = (
+LAYER_ORDER_KEYS = (
     "layer_types",
     "no_rope_layers",
     "layers_block_type",
@@ -43,6 +44,12 @@ class FamilyShape(Record):
     def grouped(self) -> bool:
         """Return whether the number of KV heads has its own config key."""
         return "K" in self.keys and self.keys["K"] != self.keys["H"]
+
+    @property
+    def has_expert_key(self) -> bool:
+        """Return whether the width of an expert has its own key, moe_intermediate_size."""
+        key = self.keys[self.ffn]
+        return SYNONYMS.get(key, key) == "moe_intermediate_size"
 
     @property
     def vocab(self) -> int:
@@ -79,7 +86,7 @@ def family_shape(model: FamilyModel, changes: Mapping[str, Any]) -> FamilyShape:
     """Return the shape of a model's family with some keys changed; an error if the total is not
     a searchable polynomial.
     """
-    data = {key: value for key, value in model.config.data.items() if key not in _LAYER_ORDER_KEYS}
+    data = {key: value for key, value in model.config.data.items() if key not in LAYER_ORDER_KEYS}
     if _load_base(model, data).parameters.total != model.parameters.total:
         # its layers differ, and their order at another depth is not known
         raise _unsearchable(model)
@@ -112,7 +119,7 @@ def _load_base(model: FamilyModel, data: Mapping[str, Any]) -> FamilyModel:
     try:
         return load_family(data)
     except ConfigError:
-        if any(key in model.config.data for key in _LAYER_ORDER_KEYS):
+        if any(key in model.config.data for key in LAYER_ORDER_KEYS):
             raise _unsearchable(model) from None
         raise
 

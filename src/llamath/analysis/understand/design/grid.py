@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from math import ceil, exp, floor, gcd, lcm, log
 from typing import NamedTuple
 
-from ....questions.design_question import DesignBounds, FixedDims, FloatRange, IntRange
+from ....questions.design_question import DesignBounds, FloatRange
 from ....utils.record_type import Record
-from .design_request import DesignRequest
+from .design_request import DesignRequest, FixedDims, IntRange
 from .family_shape import FamilyShape
 from .habits import Habits
 
@@ -36,7 +36,8 @@ class Grid(Record):
     fixed: FixedDims
     bounds: DesignBounds
     aspect: FloatRange | None
-    ratio: FloatRange
+    ratio: FloatRange | None  # FFN width over width
+    ffn_widths: IntRange | None  # that the user fixes
     step: int  # of the FFN width
     width_step: int
     head_dims: tuple[int, ...]
@@ -59,6 +60,15 @@ class Grid(Record):
 
     def ffn(self, d: int) -> IntRange:
         """Return the range of FFN widths for a width; both ends are multiples of the step."""
+        (low, high), step = self._ffn_by_ratio(d), self.step
+        if self.ffn_widths is not None:
+            low = max(low, -(-self.ffn_widths[0] // step) * step)
+            high = min(high, self.ffn_widths[1] // step * step)
+        return low, high
+
+    def _ffn_by_ratio(self, d: int) -> IntRange:
+        if self.ratio is None:
+            return self.step, MAX_DIM // self.step * self.step
         low, high = self.ratio
         if low == high:
             width = max(self.step * floor(low * d / self.step + 0.5), self.step)
@@ -120,13 +130,16 @@ def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Gr
         exp(habits.aspect.span[1]) * ASPECT_MARGIN,
     )
     free = not (_is_single(fixed.layers) or _is_single(fixed.width))
+    ratio = (exp(habits.ffn.span[0]) / FFN_MARGIN, exp(habits.ffn.span[1]) * FFN_MARGIN)
+    ffn = fixed.expert_ffn if shape.has_expert_key else fixed.ffn
+    own_step = ffn[0] if ffn and _is_single(ffn) else _ffn_step(request.target, habits)
     return Grid(
         fixed=fixed,
         bounds=bounds,
         aspect=bounds.aspect or (aspect if free else None),
-        ratio=bounds.ffn_ratio
-        or (exp(habits.ffn.span[0]) / FFN_MARGIN, exp(habits.ffn.span[1]) * FFN_MARGIN),
-        step=lcm(bounds.multiple_of or _ffn_step(request.target, habits), n),
+        ratio=bounds.ffn_ratio or (None if ffn else ratio),
+        ffn_widths=ffn,
+        step=lcm(fixed.multiple_of or own_step, n),
         width_step=lcm(n, _width_step(fixed, dims, habits, request.target)),
         head_dims=dims,
         square=habits.square,
