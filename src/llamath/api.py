@@ -348,12 +348,13 @@ def training_memory(
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Sequences on each GPU.
-    lora: Train adapters only; targets are also attention, mlp, all: r=16, targets=q,v, saved=embed.
+    lora: Train adapters only; targets are also attention, mlp, all: r=16, targets=q,v, saved=embed,
+        dtype=bf16.
     layout: Training over GPUs: tp=8, pp=4, dp=16, zero=3, cp, ep, etp, interleave, microbatches,
         sp.
     training: Settings of a training step with batch sequences on each GPU: optimizer=adamw8bit,
         recompute=full, attention=eager, kernels=fused, loss=chunked, dropout=yes, grad_dtype=fp32,
-        master=no, fp8=tensorwise, adapter_dtype=bf16, accumulate=no, offload=yes.
+        master=no, fp8=tensorwise, accumulate=no, offload=yes.
     """
     from .questions.memory_questions import TrainingQuestion
 
@@ -1356,6 +1357,7 @@ def _memory_of_weights(model: TensorModel, question: MemoryQuestion) -> WeightsR
 def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> TrainReport:
     """Answer a question about the memory of a training step."""
     from .analysis.size.training.training_memory import TrainRequest, training, training_dtype
+    from .questions.memory_questions import Lora
 
     asked, lora, layout = question.training, question.lora, question.layout
     request = TrainRequest(
@@ -1373,7 +1375,7 @@ def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> Tr
         fused=asked.kernels == "fused",
         loss=asked.loss,
         fp8=asked.fp8,
-        adapter_dtype=asked.adapter_dtype,
+        adapter_dtype=Lora.dtype if lora is None else lora.dtype,
         accumulate=asked.accumulate,
         offload=asked.offload,
         rank=0 if lora is None else lora.r,

@@ -135,7 +135,6 @@ def test_adapters_in_16_bits_are_half_as_large() -> None:
             {"accumulate": False, "layout": Layout(microbatches=4)},
             "one microbatch per step, found 4",
         ),
-        ({"adapter_dtype": "bf16"}, "an adapter dtype is for LoRA"),
         (
             {"adapter_dtype": "q4_k", "rank": 4, "targets": ("all",)},
             "adapters cannot be trained in",

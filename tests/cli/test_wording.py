@@ -61,7 +61,6 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("plan", {"model": "gpt2", "on": "h100,h200"}, "compares several"),
     ("quants", {"model": "gpt2", "on": "h1000"}, "lists all"),
     ("memory", {"model": "gpt2", "training": "accumulate=no", "layout": "pp=2"}, "accumulate=no"),
-    ("memory", {"model": "gpt2", "training": "adapter_dtype=bf16"}, "r=16"),
     ("design", {"target": "8B", "bounds": "aspect=wide"}, "aspect=wide"),
     ("design", {"target": "8B", "like": "xyzzy"}, "series"),
     ("explain", {"number": "many"}, "is not a count"),

@@ -50,6 +50,7 @@ class Lora(Settings):
     saved: tuple[str, ...] = ask(
         text("embed").several(), default=(), help="Matrices trained in full.", example="embed"
     )
+    dtype: str = ask(text("bf16"), default="fp32", help="Dtype of the adapters.", example="bf16")
 
 
 class Training(Settings):
@@ -80,9 +81,6 @@ class Training(Settings):
         example="no",
     )
     fp8: str = FP8
-    adapter_dtype: str = ask(
-        text("bf16"), default="fp32", help="Dtype of LoRA adapters.", example="bf16"
-    )
     accumulate: bool = ask(
         YES_OR_NO, default=True, help="A step has several microbatches.", example="no"
     )

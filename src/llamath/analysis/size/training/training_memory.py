@@ -18,7 +18,7 @@ from ....checkpoint.quantization.weight_format import declared_weight_format
 from ....core.expr import Expr, maximum, total
 from ....core.tree import Stack
 from ....questions.layout import Layout
-from ....questions.memory_questions import Training
+from ....questions.memory_questions import Lora, Training
 from ....render.report import Report
 from ....render.tables import Part
 from ....utils.errors import Argument, LlamathError, nearest, safe
@@ -93,7 +93,7 @@ class TrainRequest(Record):
     rank: int = 0  # of LoRA adapters; 0: every weight is trained
     targets: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()  # fully trained matrices, as peft's modules_to_save
-    adapter_dtype: str = Training.adapter_dtype  # as peft keeps them; bf16 as torchtune
+    adapter_dtype: str = Lora.dtype  # as peft keeps them; bf16 as torchtune
     # gradients of earlier microbatches are held beside the activations
     accumulate: bool = Training.accumulate
     # the inputs of recomputed layers wait in the memory of the host
@@ -687,8 +687,6 @@ def _check_request(request: TrainRequest) -> None:
         raise LlamathError(
             f"adapters cannot be trained in {request.adapter_dtype}", hint="fp32, bf16 or fp16"
         )
-    if request.adapter_dtype != "fp32" and not request.rank:
-        raise LlamathError("an adapter dtype is for LoRA", hint=str(Argument("lora", "r=16")))
     if request.offload and layout.recompute != "full":
         raise LlamathError(
             "offloading keeps the inputs of recomputed layers on the host",
