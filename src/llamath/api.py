@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from .questions.parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
     from .questions.pass_questions import FlopsQuestion, MeasuredSpeed, TraceQuestion
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
-    from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price
+    from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price, Ram
     from .runtime.reply import Reply
     from .torch.debug.trace_run import Trace
 
@@ -586,8 +586,7 @@ def place(
     model: Source,
     *,
     on: GPUs,
-    ram: Size,
-    ram_bandwidth: Rate = 89600000000,
+    ram: Size | Ram,
     disk: Rate | None = None,
     context: Tokens | None = None,
     batch: int = 1,
@@ -598,8 +597,7 @@ def place(
     KTransformers, and bound decode.
 
     on: GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090.
-    ram: RAM of the machine: 64GiB.
-    ram_bandwidth: Bandwidth of the RAM.
+    ram: RAM of the machine: 64GiB, or with its bandwidth '64GiB bw=89.6GB/s'.
     disk: Bandwidth of a disk, on which what does not fit may stay.
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
@@ -610,14 +608,7 @@ def place(
     from .questions.serving_questions import PlaceQuestion
 
     question = PlaceQuestion.parse(
-        on=on,
-        ram=ram,
-        ram_bandwidth=ram_bandwidth,
-        disk=disk,
-        context=context,
-        batch=batch,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
+        on=on, ram=ram, disk=disk, context=context, batch=batch, dtype=dtype, kv_dtype=kv_dtype
     )
     return answer_place(load_family(model), question)
 
@@ -1334,8 +1325,8 @@ def answer_place(model: FamilyModel, question: PlaceQuestion) -> Placement:
         )
     machine = Machine(
         gpus=gpu.members or (gpu,) * count,
-        ram=question.ram,
-        ram_bandwidth=question.ram_bandwidth,
+        ram=question.ram.memory,
+        ram_bandwidth=question.ram.bandwidth,
         disk_bandwidth=question.disk or 0,
     )
     return place_model(sizes, machine)

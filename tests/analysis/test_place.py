@@ -20,6 +20,7 @@ from llamath.analysis.size.serving.placement import RAM_RESERVE, Placement
 from llamath.analysis.size.serving.placement_flags import _module_bytes
 from llamath.cli import cli
 from llamath.engines import find_engine
+from llamath.utils.errors import LlamathError
 from llamath.utils.units import parse_bytes
 
 FACTS = json.loads((Path(__file__).parents[1] / "truth" / "engines.json").read_text())
@@ -159,13 +160,21 @@ def test_the_device_map_has_on_disk_what_exceeds_the_ram(
 
 
 def test_the_bound_is_the_sum_of_reading_times() -> None:
-    report = place("gpt-oss-120b", dtype="mxfp4_moe", ram_bandwidth="50GB/s")
+    report = place("gpt-oss-120b", dtype="mxfp4_moe", ram="64GiB bw=50GB/s")
     gpu, ram = report.devices
     expected = 1 / (gpu.read / gpu.bandwidth + ram.read / 50e9)
     assert abs(report.decode_ceiling - expected) < 1e-9
     assert report.distinct_experts == pytest.approx(4) and ram.read == pytest.approx(
         ram.experts * 4 / 128
     )
+
+
+@pytest.mark.parametrize(
+    "ram", ["64GiB bw=50", "64GiB bw=1GB/s bw=2GB/s", "bw=50GB/s", "64GiB x=1"]
+)
+def test_ram_with_another_bandwidth_is_refused(ram: str) -> None:
+    with pytest.raises(LlamathError, match="ram"):
+        place("gpt2", ram=ram)
 
 
 def test_more_sequences_use_more_distinct_experts() -> None:

@@ -95,6 +95,7 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "fit --train": "--tokens COUNT",
     "fit --output": "--max-tokens TOKENS",
     "fit --calibration": "--on FILE",
+    "fit --ram-bandwidth": "--ram 'SIZE bw=RATE'",
     "gpus --measure": "--output FILE",
     "models --max": "--on mem=SIZE",
     "plan --train": "",

@@ -49,6 +49,34 @@ _PRICE = Kind(
 )
 
 
+class Ram(Record):
+    """The RAM of a machine: its bytes, and its bandwidth in bytes per second."""
+
+    memory: int
+    bandwidth: int = RAM_BANDWIDTH
+
+
+def _read_ram(value: object) -> Ram:
+    if isinstance(value, Ram):
+        return Ram(memory=SIZE.read(value.memory), bandwidth=RATE.read(value.bandwidth))
+    if not isinstance(value, str):
+        return Ram(memory=SIZE.read(value))
+    size, *rest = re.split(r"[\s,]+(?=bw=)", value.strip())
+    if len(rest) > 1:
+        raise ValueError
+    bandwidth = RATE.read(rest[0].removeprefix("bw=")) if rest else RAM_BANDWIDTH
+    return Ram(memory=SIZE.read(size), bandwidth=bandwidth)
+
+
+_RAM = Kind(
+    _read_ram,
+    expected="RAM such as '64GiB' or '64GiB bw=89.6GB/s'",
+    annotation="Size | Ram",
+    metavar="RAM",
+    schema=SIZE.schema,
+)
+
+
 class CostQuestion(Question):
     """Estimate what a million generated tokens cost on GPUs, prompts included, and a training run:
     intervals with their assumptions.
@@ -98,12 +126,10 @@ class PlaceQuestion(Question):
     on: tuple[int, Device] = ask(
         GPU_NAMES, help="GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090."
     )
-    ram: int = ask(SIZE, help="RAM of the machine: 64GiB.")
-    ram_bandwidth: int = ask(
-        RATE,
-        default=RAM_BANDWIDTH,
-        default_text=f"{RAM_BANDWIDTH / 10**9:g}GB/s",
-        help="Bandwidth of the RAM.",
+    ram: Ram = ask(
+        _RAM,
+        help=f"RAM of the machine: 64GiB, or with its bandwidth '64GiB "
+        f"bw={RAM_BANDWIDTH / 10**9:g}GB/s'.",
     )
     disk: int | None = ask(
         RATE,

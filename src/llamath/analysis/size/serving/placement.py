@@ -266,7 +266,7 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
     if machine.ram_bandwidth == RAM_BANDWIDTH:
         notes.append(
             f"RAM: {RAM_BANDWIDTH / 1e9:.1f} GB/s are assumed, two channels of "
-            "DDR5-5600; --ram-bandwidth sets it"
+            "DDR5-5600; 64GiB bw=50GB/s names another rate"
         )
     if sizes.experts and batch > 1:
         notes.append(
