@@ -43,7 +43,7 @@ PRESETS = {
     "fit/8xh100": "fit {} --on 8xh100 --context 8k --json",
     "fit/other": "fit {} --on '2x mem=24GiB bw=1TB/s bf16=100TF' --dtype int8 --context 4k "
     "--batch 2 --json",
-    "flops/mfu": "flops {} --context 4k --batch 2 --recompute full --on 64xh100 --mfu tflops=400 "
+    "flops/mfu": "flops {} --context 4k --batch 2 --recompute full --on 64xh100 --mfu 400TFLOP/s "
     "--json",
     "names/hf": "names {} --names hf --json",
     "names/meta": "names {} --names meta --json",
@@ -97,7 +97,7 @@ CHOSEN = {
     "fit/tp2,pp2": "fit {} --on 4xa100 --layout tp=2,pp=2 --json",
     "flops/full": "flops {} --attention full,unpacked,flash --recompute selective --json",
     "flops/bytes": "flops {} --dtype Q4_K_M --kv-dtype fp8 --context 32k --json",
-    "flops/rate": "flops {} --context 4096 --on 2048xh800 --mfu tokens_per_second=3157407 --json",
+    "flops/rate": "flops {} --context 4096 --on 2048xh800 --mfu 3157407tok/s --json",
     "plan/large": "plan {} --on 1024xh100 --context 8192 --batch-tokens 16M --tokens 15.6T --json",
     "plan/fixed": "plan {} --on 64xa100 --layout tp=8,pp=2 --training "
     "optimizer=adamw8bit,grad_dtype=bf16,attention=eager --top 3 --json",

@@ -393,8 +393,8 @@ def flops(
     batch: Number of sequences.
     images: Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024.
     on: GPUs for an MFU: h100, 16384xh100, or 'mem=80GiB bf16=989TF'.
-    mfu: Throughput for an MFU, of all GPUs in tokens or of each in FLOPs: tokens_per_second=600000,
-        tflops=150, counted_by=palm, precision=fp8.
+    mfu: Throughput for an MFU, of all GPUs in tokens or of each in FLOPs: 600000tok/s or
+        150TFLOP/s, counted_by=palm, dtype=fp8.
     attention: full: no causal skip; flash: scores recomputed in training; unpacked: MLA not
         absorbed.
     recompute: Activation checkpointing in training.
@@ -1166,8 +1166,8 @@ def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
     ):
         raise ArgumentError(
             "mfu",
-            " needs GPUs, and either tokens_per_second or tflops",
-            hint=f"{Argument('on', '8xh100')}, {Argument('mfu', 'tokens_per_second=90000')}",
+            " needs GPUs and one speed, tokens per second or TFLOP/s",
+            hint=f"{Argument('on', '8xh100')}, {Argument('mfu', '90000tok/s')}",
         )
     request = FlopsRequest(
         context=_context(loaded, question.context),
@@ -1196,7 +1196,7 @@ def _with_mfu(report: FlopsReport, on: tuple[int, Device], measured: MeasuredSpe
         known = ", ".join(name for name, rate in gpu.flops.items() if rate)
         raise LlamathError(
             f"no {safe(repr(precision), 60)} FLOP/s figure is known for {gpu.title}",
-            hint=f"precision can be {known}",
+            hint=f"dtype can be {known}",
         )
     if measured.tokens_per_second is not None:
         tokens = Fraction(measured.tokens_per_second)

@@ -342,7 +342,7 @@ def test_mfu_by_every_convention() -> None:
             "--on",
             "16384xh100",
             "--mfu",
-            "tflops=400,counted_by=6n",
+            "400TFLOP/s,counted_by=6n",
             "--json",
         )
     )
@@ -361,13 +361,28 @@ def test_mfu_by_every_convention() -> None:
             "--on",
             "16384xh100",
             "--mfu",
-            f"tokens_per_second={rate}",
+            f"{rate}tok/s",
             "--json",
         )
     )
     assert again["mfu"]["by"]["palm"]["mfu"] == pytest.approx(mfu["palm"]["mfu"])
-    text = run("flops", "llama-3.1-405b", "--on", "16384xh100", "--mfu", "tflops=400")
+    text = run("flops", "llama-3.1-405b", "--on", "16384xh100", "--mfu", "400TFLOP/s")
     assert "16,384" in text and "MFU" in text
+
+
+def test_units_of_a_speed_are_read() -> None:
+    speeds = (
+        "0.15PFLOP/s",
+        "150TF",
+        "150 TFLOPS",
+        "1.5e5GFLOP/s",
+        llamath.MeasuredSpeed(tflops=150),
+    )
+    first, *others = (llamath.flops("gpt2", on="h100", mfu=x).to_json()["mfu"] for x in speeds)
+    assert first["by"]["exact"]["flops_per_second"] == pytest.approx(150e12)
+    assert all(x == first for x in others)
+    mixed = llamath.flops("gpt2", on="h100", mfu="9.5e4tokens/s,dtype=fp8").to_json()["mfu"]
+    assert (mixed["tokens_per_second"], mixed["precision"]) == (95_000, "fp8")
 
 
 def test_conventions_cite_sources() -> None:
@@ -384,10 +399,22 @@ def test_conventions_cite_sources() -> None:
         (("--context", "4kb"), "tokens"),
         (("--batch", "0"), "batch"),
         (("--batch", str(2**60)), "batch"),
-        (("--on", "h1000", "--mfu", "tflops=4"), "h1000"),
-        (("--on", "h100", "--mfu", "tflops=4,counted_by=plam"), "palm"),
-        (("--on", "h100", "--mfu", "tflops=4,precision=fp3"), "fp3"),
-        (("--on", "h100", "--mfu", "tflops=0"), "expected a number from"),
+        (("--on", "h1000", "--mfu", "4TFLOP/s"), "h1000"),
+        (("--on", "h100", "--mfu", "4TFLOP/s,counted_by=plam"), "palm"),
+        (("--on", "h100", "--mfu", "4TFLOP/s,dtype=fp3"), "fp3"),
+        *(
+            (("--on", "h100", "--mfu", x), "expected a speed such as")
+            for x in (
+                "0TFLOP/s",
+                "4",
+                "4GB/s",
+                "-4tok/s",
+                "counted_by=palm",
+                "tflops=4",
+                "1e99tok/s",
+            )
+        ),
+        (("--on", "h100", "--mfu", "1tok/s,tflops=1"), "unknown key 'tflops'"),
         (("--attention", "causal,full"), "either causal or full"),
         (("--attention", "sparse"), "unknown"),
         (("--dtype", "fp99"), "fp99"),
@@ -403,13 +430,12 @@ def test_invalid_options_are_refused(args: tuple[str, ...], says: str) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ("--mfu", "tflops=3"),
+        ("--mfu", "3TFLOP/s"),
         ("--on", "h100"),
-        ("--on", "h100", "--mfu", "tflops=1,tokens_per_second=1"),
     ],
 )
 def test_mfu_needs_one_throughput(args: tuple[str, ...]) -> None:
-    with pytest.raises(LlamathError, match="--mfu needs GPUs, and either"):
+    with pytest.raises(LlamathError, match="--mfu needs GPUs and one speed"):
         run("flops", "llama-3-8b", *args)
 
 

@@ -144,8 +144,8 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.memory("gpt2", batch=0), "batch should be a positive integer, found 0"),
     (lambda: llamath.flops("gpt2", batch="x"), "batch should be a positive integer, found 'x'"),
     (
-        lambda: llamath.flops("gpt2", mfu="tflops=400"),
-        "mfu needs GPUs, and either tokens_per_second or tflops",
+        lambda: llamath.flops("gpt2", mfu="400TFLOP/s"),
+        "mfu needs GPUs and one speed, tokens per second or TFLOP/s",
     ),
     (
         lambda: llamath.flops("gpt2", on="h100", mfu=llamath.MeasuredSpeed(tflops=-1)),

@@ -352,7 +352,7 @@ def test_model_args_are_a_model() -> None:
     ("words", "wanted"),
     [
         (
-            "flops llama-3-8b --on 8xh100 --mfu tokens_per_second=100000",
+            "flops llama-3-8b --on 8xh100 --mfu 100000tok/s",
             "MFU 65.03% at 100,000 tokens/s on 8 GPUs",
         ),
         ("flops llama-3-8b", "forward 140.6 TFLOPs"),

@@ -33,7 +33,7 @@ WITH_MODEL = (
     "fit {}",
     "fit {} --on rtx-4090",
     "fit {} --on 8xh100 --layout tp=2,pp=4",
-    "flops {} --on 8xh100 --mfu tokens_per_second=90000",
+    "flops {} --on 8xh100 --mfu 90000tok/s",
     "flops {} --format conventions",
     "plan {} --on 8xh100 --serve",
 )

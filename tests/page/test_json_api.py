@@ -64,7 +64,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("fit llama-3.1-8b --on 3060,4090", f"fit?{query(model='llama-3.1-8b', on='3060,4090')}"),
     ("fit minimax-m2 --on 8xh100 --engine vllm", "fit?model=minimax-m2&on=8xh100&engine=vllm"),
     ("fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2", "fit?model=llama-3.1-405b&on=16xh100&layout=tp=8,pp=2"),
-    ("flops llama-3-8b --on 64xh100 --mfu tokens_per_second=600000", f"flops?{query(model='llama-3-8b', on='64xh100', mfu='tokens_per_second=600000')}"),
+    ("flops llama-3-8b --on 64xh100 --mfu 600000tok/s", f"flops?{query(model='llama-3-8b', on='64xh100', mfu='600000tok/s')}"),
     ("flops llava-1.5-7b --images 2x336 --recompute full", "flops?model=llava-1.5-7b&images=2x336&recompute=full"),
     ("diff llama-2-7b llama-3-8b", "diff?models=llama-2-7b&models=llama-3-8b"),
     ("diff gpt2 llama-3-8b mixtral-8x7b", "diff?models=gpt2&models=llama-3-8b&models=mixtral-8x7b"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..utils.errors import LlamathError, safe
+from ..utils.errors import ArgumentError, LlamathError, safe
+from ..utils.units import FLOPS
 from .settings import Question, Settings, Spec, ask
 from .shared_fields import BATCH, CONTEXT, IMAGES, KV_DTYPE, WEIGHT_DTYPE
 from .value_kinds import GPU_NAMES, TOKENS, YES_OR_NO, Kind, choice, integer, number, text
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 _ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 """How attention is counted by default -> the other choice."""
 _RATE = number(1e-9, 1e18)
+_SPEED = re.compile(r"\s*(\d{1,18}(?:\.\d{1,20})?(?:e\+?\d{1,2})?)\s*([A-Za-z/]{1,9})\s*", re.ASCII)
 
 
 def _read_attention(value: object) -> frozenset[str]:
@@ -76,15 +79,54 @@ class MeasuredSpeed(Settings):
     """
 
     tokens_per_second: float | None = ask(
-        _RATE, default=None, help="Tokens per second of all GPUs.", example="600000"
+        _RATE, default=None, help="Tokens per second of all GPUs."
     )
-    tflops: float | None = ask(_RATE, default=None, help="TFLOP/s of each GPU.", example="150")
+    tflops: float | None = ask(_RATE, default=None, help="TFLOP/s of each GPU.")
     counted_by: str = ask(
         text("palm"), default="exact", help="Convention that counts the FLOPs.", example="palm"
     )
     precision: str = ask(
-        text("bf16"), default="bf16", help="Dtype whose peak is compared.", example="fp8"
+        text("bf16"),
+        default="bf16",
+        option="dtype",
+        help="Dtype whose peak is compared.",
+        example="fp8",
     )
+
+
+class _SpeedSpec(Spec):
+    """A speed with its unit, and what it is compared with: `150TFLOP/s,counted_by=palm`."""
+
+    def __init__(self) -> None:
+        super().__init__(MeasuredSpeed, "counted_by dtype")
+        speeds = "600000tok/s or 150TFLOP/s"
+        self.expected = f"a speed such as {speeds}, or a MeasuredSpeed"
+        self.keys_in_words = f"{speeds}, {self.keys_in_words}"
+
+    def values(self, argument: str, value: object) -> dict[str, Any]:
+        """Return the fields that text gives, or all of a record, with their values."""
+        if not isinstance(value, str):
+            return super().values(argument, value)
+        speed, _, rest = value.partition(",")
+        try:
+            return _read_speed(speed) | super().values(argument, rest)
+        except ValueError:
+            found = f": expected {self.expected}, found {safe(repr(speed), 60)}"
+            raise ArgumentError(argument, found) from None
+
+
+def _read_speed(value: str) -> dict[str, float]:
+    from fractions import Fraction
+
+    match = _SPEED.fullmatch(value)
+    if match is None:
+        raise ValueError
+    number, unit = Fraction(match[1]), match[2]
+    if unit in ("tok/s", "tokens/s"):
+        return {"tokens_per_second": _RATE.read(float(number))}
+    if unit not in FLOPS:
+        raise ValueError
+    return {"tflops": _RATE.read(float(number * FLOPS[unit] / 10**12))}
 
 
 class FlopsQuestion(Question):
@@ -108,7 +150,7 @@ class FlopsQuestion(Question):
         help="GPUs for an MFU: h100, 16384xh100, or 'mem=80GiB bf16=989TF'.",
     )
     mfu: MeasuredSpeed | None = ask(
-        Spec(MeasuredSpeed),
+        _SpeedSpec(),
         default=None,
         help="Throughput for an MFU, of all GPUs in tokens or of each in FLOPs.",
     )

@@ -19,7 +19,7 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 SIZES = {"B": 1, **{f"{x}B": n for x, n in (_DECIMAL | _BINARY).items()}}
 _RATES = {f"{x}/s": n for x, n in SIZES.items()}
 _BITS = {f"{x}bit/s": n for x, n in _DECIMAL.items()}
-_FLOPS = {
+FLOPS = {
     f"{x}{end}": n for x, n in _DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")
 }
 TOKENS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
@@ -68,7 +68,7 @@ def parse_bandwidth(text: str) -> int:
 
 def parse_flops(text: str) -> int:
     """Parse floating-point operations per second: `989TF`, `989TFLOPS`, `1.98PF`."""
-    return _whole(text, "a number of FLOP/s", _FLOPS, "use 989TF or 1.98PF, without sparsity")
+    return _whole(text, "a number of FLOP/s", FLOPS, "use 989TF or 1.98PF, without sparsity")
 
 
 def parse_quantity(text: str) -> Quantity:
