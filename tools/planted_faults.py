@@ -53,8 +53,8 @@ FAULTS = (
     Fault(
         "YaRN's factor of the softmax scale is not squared",
         "src/llamath/families/deepseek_shared.py",
-        "        ) ** 2\n",
-        "        )\n",
+        "rope.growth(rope.mscale_all_dim) ** 2",
+        "rope.growth(rope.mscale_all_dim)",
     ),
     Fault(
         "a preset has half of the experts per token",

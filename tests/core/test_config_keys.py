@@ -39,6 +39,7 @@ from llamath.config_keys import (
 from llamath.core.config import Config
 from llamath.core.tree import fold
 from llamath.families.multimodal_registry import TEXT_KEYS
+from llamath.families.rope_shared import ROPE_TYPES
 from llamath.render.report_text import report_text as config_text
 from support.reference_data import multimodal_configs, truth
 
@@ -213,6 +214,12 @@ def test_entries_are_short_lines_with_an_effect_group() -> None:
         assert not re.search(r"[\n\t|]|  |\.$", says + moves) and says == says.strip(), key
         assert re.split(r"\W", moves)[0] in GROUPS, key
     assert all(0 < len(reason) <= 120 and "\n" not in reason for reason in NO_EFFECT.values())
+
+
+def test_rope_type_names_every_kind_that_is_read() -> None:
+    default, *kinds = ROPE_TYPES
+    expected = f"type of scaling: {default} (none), {', '.join(kinds)}"
+    assert CONFIG_KEYS["rope_scaling.rope_type"][0] == expected
 
 
 def test_meanings_are_unique_except_for_synonyms() -> None:

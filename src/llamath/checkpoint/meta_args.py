@@ -217,8 +217,8 @@ def config_to_args(c: Config) -> ModelArgs:
         raise c.error("sliding_window", f"is {window!r}: the reference has no sliding window")
     if (curve := c.get("hidden_act", "silu")) not in ("silu", "swish"):
         raise c.error("hidden_act", f"is {curve}: the reference has only silu")
-    scaling = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    kind = scaling.get("rope_type|type", "default")
+    scaling = c.rope()
+    kind = scaling.rope_type()
     if kind not in ("default", "llama3"):
         raise scaling.error("rope_type", f"is {kind!r}: the reference has only Llama 3.1's scaling")
     F = c.dim("F", "intermediate_size")

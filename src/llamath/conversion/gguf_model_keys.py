@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from math import log, sqrt
 from typing import Any
 
 from ..analysis.storage.gguf_mixture import gguf_traits
@@ -20,6 +19,7 @@ from ..checkpoint.formats.gguf import Array
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.gguf_metadata import ARCHITECTURES, ROPE_FREQS, config_from_gguf
 from ..checkpoint.gguf_metadata.gguf_architectures import Architecture
+from ..checkpoint.gguf_metadata.gguf_keys import ROPE_SCALING
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import MLP, Attention, AttentionBase, MoE
 from ..core.latent_attention import LatentAttention
@@ -383,30 +383,22 @@ def _rope_scaling(f: _Facts) -> Keys:
     tensors.
     """
     rope = f.rope
-    if isinstance(rope, LinearRope):
-        return {"rope.scaling.type": "linear", "rope.scaling.factor": rope.factor}
     if isinstance(rope, LongRope):
-        factor = rope.attention_factor
-        ratio = rope.factor or rope.context / rope.original_context
-        default = 1.0 if ratio <= 1.0 else sqrt(1 + log(ratio) / log(rope.original_context))
+        factor, default = rope.attention_factor, rope.default_angle_factor
         return {
             "rope.scaling.original_context_length": rope.original_context,
             "rope.scaling.attn_factor": default if factor is None else factor,
         }
-    if not isinstance(rope, YarnRope):
+    if not isinstance(rope, LinearRope | YarnRope):
         return {}
-    if rope.attention_factor is not None:
+    if isinstance(rope, YarnRope) and rope.attention_factor is not None:
         f.notes.append(
             f"llama.cpp multiplies attention_factor ({rope.attention_factor:g}) by 1 "
             "+ 0.1·ln(factor)"
         )
-    return {
-        "rope.scaling.type": "yarn",
-        "rope.scaling.factor": rope.factor,
-        "rope.scaling.original_context_length": int(rope.original_context),
-        "rope.scaling.yarn_beta_fast": rope.beta_fast,
-        "rope.scaling.yarn_beta_slow": rope.beta_slow,
-        "rope.scaling.yarn_attn_factor": rope.attention_factor,
+    fields = {key: field for field, key in rope.positive.items()}
+    return {"rope.scaling.type": rope.scaling.lower()} | {
+        x.gguf[0]: getattr(rope, fields[x.config]) for x in ROPE_SCALING if x.config in fields
     }
 
 
@@ -774,7 +766,7 @@ def _sections(*default: int) -> Callable[[_Facts], Keys]:
     """
 
     def keys(f: _Facts) -> Keys:
-        scaling = f.config.data.get("rope_parameters") or f.config.data.get("rope_scaling") or {}
+        scaling = f.config.rope().data
         sections = scaling.get("mrope_section") or default
         return {"rope.dimension_sections": [*sections, 0, 0, 0, 0][:4], **_rotary_dim(f)}
 

@@ -271,6 +271,16 @@ class Config:
             )
         return Heads(H, K, h)
 
+    def rope(self) -> Config:
+        """Return the object about rotary positions: `rope_parameters` (transformers 5), or
+        `rope_scaling`.
+        """
+        return self.sub("rope_parameters" if "rope_parameters" in self else "rope_scaling")
+
+    def rope_type(self) -> str:
+        """Return the kind of rotary positions that this object describes."""
+        return self.get("rope_type|type", "default")
+
     def sub(self, key: str) -> Config:
         """Return a nested object, empty if absent; the keys that are read in it are recorded
         too.

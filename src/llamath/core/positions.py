@@ -5,7 +5,7 @@ position.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import pi
+from math import log, pi, sqrt
 from typing import Any, ClassVar
 
 from ..utils.errors import ImpossibleModel, safe
@@ -41,6 +41,9 @@ ROTARY_KEYS = (
 class Rope(Record):
     """Rotary positions over the first `dim` of each head, base `theta`."""
 
+    scaling: ClassVar[str] = ""  # its scaling in words
+    depends_on_length: ClassVar[bool] = False  # the angles depend on the length of the sequence
+    for_grids: ClassVar[bool] = False  # positions are the rows and columns of a grid of patches
     positive: ClassVar[dict[str, str]] = {"theta": "rope_theta"}  # field → its config key
     theta: float
     dim: int
@@ -53,6 +56,19 @@ class Rope(Record):
         rounded up as in transformers.
         """
         return (self.dim + 1) // 2
+
+    @property
+    def changes_after(self) -> int | None:
+        """The length of a sequence after which all angles are others; None: there is none."""
+        return None
+
+    def without_scaling(self) -> Rope:
+        """Return the same positions without scaling."""
+        return Rope(theta=self.theta, dim=self.dim, interleaved=self.interleaved)
+
+    def angle_length(self, length: int, prompt: int) -> int:  # noqa: ARG002
+        """Return the length that the angles depend on, of a sequence and its prompt; 0: none."""
+        return length if self.depends_on_length else 0
 
     def __post_init__(self) -> None:
         check_positive(
@@ -84,6 +100,7 @@ class Rope(Record):
 class LinearRope(Rope):
     """Linear scaling: positions are divided by `factor`."""
 
+    scaling = "linear"
     positive: ClassVar[dict[str, str]] = {**Rope.positive, "factor": "factor"}
     factor: float
 
@@ -91,6 +108,8 @@ class LinearRope(Rope):
 class DynamicRope(Rope):
     """Dynamic NTK scaling: the base grows with sequences longer than `original_context`."""
 
+    scaling = "dynamic NTK"
+    depends_on_length = True
     positive: ClassVar[dict[str, str]] = {
         **Rope.positive,
         "factor": "factor",
@@ -110,6 +129,7 @@ class YarnRope(Rope):
     2023, arXiv:2309.00071).
     """
 
+    scaling = "YaRN"
     positive: ClassVar[dict[str, str]] = {
         **Rope.positive,
         "original_context": _ORIGINAL,
@@ -135,12 +155,29 @@ class YarnRope(Rope):
         if self.theta == 1:
             raise ImpossibleModel("rope_theta is 1", hint="YaRN's formula divides by its logarithm")
 
+    def growth(self, weight: float) -> float:
+        """Return by how much the longer context makes attention sharper, with this weight of its
+        logarithm.
+        """
+        return 0.1 * weight * log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    @property
+    def angle_factor(self) -> float:
+        """Factor on cosines and sines that keeps attention equally sharp over a longer context."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.mscale and self.mscale_all_dim:
+            return self.growth(self.mscale) / self.growth(self.mscale_all_dim)
+        return self.growth(1.0)
+
 
 class QwenDynamicRope(Rope):
     """Base times α^(dim / (dim − 2)) for prompts of n > `original_context` tokens, α = 2^⌈log₂(n
     / original) + 1⌉ − 1 (Qwen 1).
     """
 
+    scaling = "dynamic NTK"
+    depends_on_length = True
     positive: ClassVar[dict[str, str]] = {**Rope.positive, "original_context": "seq_length"}
     original_context: int
 
@@ -149,6 +186,9 @@ class QwenDynamicRope(Rope):
         if self.dim == 2:
             self.reject_dim("another number: the base grows with the power of n / (n − 2)")
 
+    def angle_length(self, length: int, prompt: int) -> int:  # noqa: ARG002
+        return prompt
+
 
 class Llama3Rope(Rope):
     """Llama 3.1: frequencies are divided by `factor` where the wavelength is beyond
@@ -156,6 +196,7 @@ class Llama3Rope(Rope):
     high_freq_factor`, and interpolated between.
     """
 
+    scaling = "Llama 3"
     positive: ClassVar[dict[str, str]] = {
         **Rope.positive,
         "original_context": _ORIGINAL,
@@ -188,6 +229,8 @@ class LongRope(Rope):
     sequence (Phi-3).
     """
 
+    scaling = "LongRoPE"
+    depends_on_length = True
     positive: ClassVar[dict[str, str]] = {
         **Rope.positive,
         "original_context": _ORIGINAL,
@@ -221,10 +264,31 @@ class LongRope(Rope):
                 hint="LongRoPE's formula divides by its logarithm",
             )
 
+    @property
+    def changes_after(self) -> int | None:
+        return self.original_context
+
+    def angle_length(self, length: int, prompt: int) -> int:  # noqa: ARG002
+        return self.original_context + 1 if length > self.original_context else 1
+
+    @property
+    def default_angle_factor(self) -> float:
+        """Factor on cosines and sines where the configuration states none."""
+        stretch = self.context / self.original_context if self.factor is None else self.factor
+        return longrope_angle_factor(stretch, self.original_context)
+
+
+def longrope_angle_factor(stretch: float, original_context: int) -> float:
+    """Return LongRoPE's factor on cosines and sines of a context that was made longer by
+    `stretch`.
+    """
+    return sqrt(1 + log(stretch) / log(original_context)) if stretch > 1 else 1.0
+
 
 class ProportionalRope(Rope):
     """Gemma 4: frequencies are spread over the whole head, and those beyond `dim` are zero."""
 
+    scaling = "proportional"
     positive: ClassVar[dict[str, str]] = {**Rope.positive, "factor": "factor"}
     head_dim: int
     factor: float = 1.0
@@ -232,6 +296,9 @@ class ProportionalRope(Rope):
     @property
     def num_pairs(self) -> int:
         return self.head_dim // 2
+
+    def without_scaling(self) -> Rope:
+        return self.replace(factor=1.0)
 
     def __post_init__(self) -> None:
         check_positive(
@@ -258,6 +325,7 @@ class AxialRope(Rope):
     with the row (Qwen2-VL).
     """
 
+    for_grids = True
     by_halves: bool = False
     columns_first: bool = False  # the first half turns with the column instead
     alternating: bool = False  # the two take turns, with the same frequencies (MoonViT)
@@ -281,6 +349,8 @@ class SplitAxialRope(Rope):
     """Rotary positions in two dimensions: the first half of a head turns with a patch's column,
     the second with its row (Gemma 4).
     """
+
+    for_grids = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

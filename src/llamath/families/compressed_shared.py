@@ -124,7 +124,7 @@ def _ropes(c: Config, h: Expr) -> tuple[Rope, Rope]:
         if "qk_rope_head_dim" in c and "partial_rotary_factor" not in c
         else Expr("p", int(h * share))
     )
-    s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+    s = c.rope()
     s.ignore("partial_rotary_factor")
     theta, far = c.get("rope_theta", 10000.0), c.get("compress_rope_theta", 160000.0)
     if isinstance(s.data.get("main"), dict) and isinstance(s.data.get("compress"), dict):

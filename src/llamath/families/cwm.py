@@ -27,10 +27,9 @@ def cwm(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-5))
     ff = swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False))
-    rope_key = next((x for x in ("rope_parameters", "rope_scaling") if x in c), "")
     rope = rope_from(
         c,
-        c.sub(rope_key) if rope_key else Config(ROPE),
+        c.rope() if "rope_parameters|rope_scaling" in c else Config(ROPE),
         theta=c.get("rope_theta", 1e6),
         dim=heads.head_dim,
     )

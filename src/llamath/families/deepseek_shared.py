@@ -4,7 +4,6 @@ multi-token prediction.
 
 from __future__ import annotations
 
-from math import log
 from typing import TYPE_CHECKING
 
 from ..core.attention_facts import ScoreTransform
@@ -65,9 +64,7 @@ def latent_attention(
     s = None if null else c.dim("s", "q_lora_rank", default=q_rank or 0)
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
-        scale = (n + p) ** -0.5 * (
-            0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0
-        ) ** 2
+        scale = (n + p) ** -0.5 * rope.growth(rope.mscale_all_dim) ** 2
     sizes = LatentSizes(H, n, p, v, s, c.dim("r", "kv_lora_rank"))
     return mla(
         d,

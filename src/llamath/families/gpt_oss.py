@@ -46,9 +46,11 @@ def gpt_oss(c: Config) -> Decoder:
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", any_name("num_experts_per_tok"))
     H, K, h = c.heads(d, num_kv_heads=8, head_dim=64)
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
-    rope_key = next((key for key in ("rope_parameters", "rope_scaling") if key in c), "")
     positions = rope_from(
-        c, c.sub(rope_key) if rope_key else Config(YARN), theta=c.get("rope_theta", 150000.0), dim=h
+        c,
+        c.rope() if "rope_parameters|rope_scaling" in c else Config(YARN),
+        theta=c.get("rope_theta", 150000.0),
+        dim=h,
     )
     attn = gqa(
         d,

@@ -27,9 +27,9 @@ def _read_rope(c: Config, dim: int) -> Rope:
 
     The sections of "xdrope" (Hunyuan-VL) are positions inside images; a text has the same in each.
     """
-    s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+    s = c.rope()
     alpha = s.get("alpha", 0.0)
-    if s.get("rope_type|type", "default") not in ("dynamic", "xdrope") or not alpha:
+    if s.rope_type() not in ("dynamic", "xdrope") or not alpha:
         return read_rope(c, dim)
     s.ignore(
         "factor",

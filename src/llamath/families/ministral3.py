@@ -29,7 +29,7 @@ def ministral3(c: Config) -> Decoder:
     )
     growth, floor = 0.1, 16384
     if "rope_parameters|rope_scaling" in c:
-        s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+        s = c.rope()
         rotary, growth = read_rope(c, heads.head_dim), s.get("llama_4_scaling_beta", 0.0)
         floor = s.get("original_max_position_embeddings", context)
         s.ignore("max_position_embeddings")

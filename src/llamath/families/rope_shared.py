@@ -1,9 +1,11 @@
-"""Readers of rotary embeddings, which most families share."""
+"""Readers of rotary embeddings, which most families share: a table of the kinds that configurations
+name, with what each reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from ..core.config import Config
 from ..core.positions import (
@@ -19,14 +21,117 @@ from ..core.positions import (
 from ..utils.errors import ImpossibleModel, safe
 
 
+class _Settings(NamedTuple):
+    """Where the fields of a rotary embedding are read from."""
+
+    config: Config
+    rope: Config  # the object that describes it
+    dim: int  # the channels that rotate, as other keys have it
+    original_context: int  # positions in training before scaling
+
+
+_Read = Callable[[_Settings, str], Any]
+"""A reader of a field, given its config key."""
+
+
+def _factor(s: _Settings, key: str) -> float:
+    return s.rope.get(key, 1.0) if key in s.rope else s.rope[key]
+
+
+def _or_default(default: Any) -> _Read:
+    return lambda s, key: s.rope.get(key, default)
+
+
+def _zero_is_default(default: float) -> _Read:
+    """Read a number whose default transformers takes in place of 0, too."""
+    return lambda s, key: s.rope.get(key, default) or default
+
+
+def _optional(s: _Settings, key: str) -> float | None:
+    return s.rope.number(key)
+
+
+def _numbers(s: _Settings, key: str) -> tuple[float, ...]:
+    return s.rope.numbers(key)
+
+
+def _original_context(s: _Settings, _: str) -> int:
+    return s.original_context
+
+
+def _context(s: _Settings, key: str) -> int:
+    return s.config.get(key, s.original_context)
+
+
+def _mscales(s: _Settings, _: str) -> tuple[float, float] | None:
+    x = s.rope
+    return (x["short_mscale"], x["long_mscale"]) if "short_mscale" in x else None
+
+
+def _rotating_share(s: _Settings, _: str) -> int:
+    return 2 * int(s.rope.get("partial_rotary_factor", 1.0) * s.dim // 2)
+
+
+def _all_channels(s: _Settings, _: str) -> int:
+    return s.dim
+
+
+_LINEAR: dict[str, _Read] = {"factor": _factor}
+_DYNAMIC = _LINEAR | {"original_context": _original_context}
+_LONG: dict[str, _Read] = {
+    "short_factor": _numbers,
+    "long_factor": _numbers,
+    "original_context": _original_context,
+    "context": _context,
+    "factor": _optional,
+    "attention_factor": _optional,
+    "mscales": _mscales,
+}
+
+ROPE_TYPES: Mapping[str, tuple[type[Rope], Mapping[str, _Read]]] = {
+    "default": (Rope, {}),
+    "linear": (LinearRope, _LINEAR),
+    "dynamic": (DynamicRope, _DYNAMIC),
+    "yarn": (
+        YarnRope,
+        _DYNAMIC
+        | {
+            "beta_fast": _zero_is_default(32.0),
+            "beta_slow": _zero_is_default(1.0),
+            "mscale": _optional,
+            "mscale_all_dim": _optional,
+            "attention_factor": _optional,
+            "truncate": _or_default(True),
+        },
+    ),
+    "llama3": (
+        Llama3Rope,
+        _LINEAR
+        | {
+            "low_freq_factor": _or_default(1.0),
+            "high_freq_factor": _or_default(4.0),
+            "original_context": _original_context,
+        },
+    ),
+    "longrope": (LongRope, _LONG),
+    "proportional": (
+        ProportionalRope,
+        {"dim": _rotating_share, "head_dim": _all_channels, "factor": _or_default(1.0)},
+    ),
+}
+"""`rope_type` → the rotary embedding, and how each of its fields is read."""
+_OTHER_NAMES = {"mrope": "default", "su": "longrope"}
+"""Names of the same kinds: positions of images, which a text has one of, and LongRoPE's first
+name."""
+
+
 def read_rope(
     c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False
 ) -> Rope:
     """Read the rotary embedding: `rope_theta` and `rope_scaling`, or both inside
     `rope_parameters` (transformers 5).
     """
-    s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    return rope_from(c, s, theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
+    return rope_from(c, c.rope(), theta=c.get(keys, theta), dim=dim, interleaved=interleaved)
 
 
 def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool = False) -> Rope:
@@ -34,71 +139,25 @@ def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool
     theta = s.get("rope_theta", theta)
     if not theta > 0:
         raise s.error("rope_theta", f"should be positive, not {theta!r}")
-    kind = s.get("rope_type|type", "default")
-    if kind in ("default", "mrope"):
-        s.ignore("mrope_section", "mrope_interleaved", "factor")
-        return Rope(theta=theta, dim=dim, interleaved=interleaved)
-    if kind == "proportional":
-        rotary = 2 * int(s.get("partial_rotary_factor", 1.0) * dim // 2)
-        return ProportionalRope(
-            theta=theta,
-            dim=rotary,
-            interleaved=interleaved,
-            head_dim=dim,
-            factor=s.get("factor", 1.0),
-        )
-    original = s.get(
-        "original_max_position_embeddings",
-        c.get("original_max_position_embeddings", c.get("max_position_embeddings", 2048)),
-    )
-    if kind in ("longrope", "su"):
-        return LongRope(
-            theta=theta,
-            dim=dim,
-            interleaved=interleaved,
-            short_factor=s.numbers("short_factor"),
-            long_factor=s.numbers("long_factor"),
-            original_context=original,
-            context=c.get("max_position_embeddings", original),
-            factor=s.number("factor"),
-            attention_factor=s.number("attention_factor"),
-            mscales=(s["short_mscale"], s["long_mscale"]) if "short_mscale" in s else None,
-        )
-    if kind not in ("linear", "dynamic", "llama3", "yarn"):
-        known = "default, linear, dynamic, yarn, llama3, longrope, proportional"
+    name = s.rope_type()
+    if (kind := _OTHER_NAMES.get(name, name)) not in ROPE_TYPES:
         raise s.error(
-            "rope_type", f"has the unknown type {safe(repr(kind), 60)}", f"known: {known}"
+            "rope_type",
+            f"has the unknown type {safe(repr(name), 60)}",
+            f"known: {', '.join(ROPE_TYPES)}",
         )
-    factor = s.get("factor", 1.0) if "factor" in s else s["factor"]
-    if kind == "linear":
-        return LinearRope(theta=theta, dim=dim, interleaved=interleaved, factor=factor)
-    if kind == "dynamic":
-        return DynamicRope(
-            theta=theta, dim=dim, interleaved=interleaved, factor=factor, original_context=original
+    rope, fields = ROPE_TYPES[kind]
+    original = 0
+    if rope is Rope:
+        s.ignore("mrope_section", "mrope_interleaved", "factor")
+    elif rope is not ProportionalRope:
+        original = s.get(
+            "original_max_position_embeddings",
+            c.get("original_max_position_embeddings", c.get("max_position_embeddings", 2048)),
         )
-    if kind == "llama3":
-        return Llama3Rope(
-            theta=theta,
-            dim=dim,
-            interleaved=interleaved,
-            factor=factor,
-            low_freq_factor=s.get("low_freq_factor", 1.0),
-            high_freq_factor=s.get("high_freq_factor", 4.0),
-            original_context=original,
-        )
-    return YarnRope(
-        theta=theta,
-        dim=dim,
-        interleaved=interleaved,
-        factor=factor,
-        original_context=original,
-        beta_fast=s.get("beta_fast", 32.0) or 32.0,  # transformers takes 0 for the default
-        beta_slow=s.get("beta_slow", 1.0) or 1.0,
-        mscale=s.number("mscale"),
-        mscale_all_dim=s.number("mscale_all_dim"),
-        attention_factor=s.number("attention_factor"),
-        truncate=s.get("truncate", True),
-    )
+    settings = _Settings(c, s, dim, original)
+    values = {x: read(settings, rope.positive.get(x, x)) for x, read in fields.items()}
+    return rope(**{"theta": theta, "dim": dim, "interleaved": interleaved} | values)
 
 
 def rope_of_type(
@@ -141,5 +200,4 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     """Read the number of channels of a head that rotate; an odd one is rounded up, as most
     classes do.
     """
-    s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
+    return int(h * c.rope().get("partial_rotary_factor", c.get(keys, default)))

@@ -5,7 +5,7 @@ float32 as torch does after each step.
 from __future__ import annotations
 
 from functools import singledispatch
-from math import ceil, floor, inf, log, log2, pi, sqrt
+from math import ceil, floor, inf, log, log2, pi
 from struct import pack, unpack
 from typing import NamedTuple
 
@@ -19,9 +19,6 @@ from ..core.positions import (
     Rope,
     YarnRope,
 )
-
-LENGTH_DEPENDENT = (DynamicRope, QwenDynamicRope, LongRope)
-"""Kinds whose angles depend on the length of the sequence."""
 
 
 class Frequencies(NamedTuple):
@@ -114,29 +111,13 @@ def _(rope: YarnRope, length: int) -> tuple[list[float], float]:  # noqa: ARG001
     return [
         _round(x / rope.factor * share + x * (1 - share))
         for x, share in zip(base, shares, strict=True)
-    ], yarn_attention_factor(rope)
-
-
-def yarn_attention_factor(rope: YarnRope) -> float:
-    """Factor on cosines and sines that keeps attention equally sharp over a longer context."""
-
-    def mscale(weight: float) -> float:
-        return 0.1 * weight * log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
-
-    if rope.attention_factor is not None:
-        return rope.attention_factor
-    if rope.mscale and rope.mscale_all_dim:
-        return mscale(rope.mscale) / mscale(rope.mscale_all_dim)
-    return mscale(1.0)
+    ], rope.angle_factor
 
 
 @_frequencies.register
 def _(rope: LongRope, length: int) -> tuple[list[float], float]:
     is_long = length > rope.original_context
-    factor = rope.context / rope.original_context if rope.factor is None else rope.factor
-    scale = sqrt(1 + log(factor) / log(rope.original_context)) if factor > 1 else 1.0
-    if rope.mscales is not None:
-        scale = rope.mscales[is_long]
+    scale = rope.default_angle_factor if rope.mscales is None else rope.mscales[is_long]
     if rope.attention_factor is not None:
         scale = rope.attention_factor
     divisors = rope.long_factor if is_long else rope.short_factor

@@ -16,8 +16,7 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from ..core.blocks import Decoder
-from ..core.positions import LongRope, QwenDynamicRope
-from ..generation.rope_frequencies import LENGTH_DEPENDENT, rope_frequencies
+from ..generation.rope_frequencies import rope_frequencies
 from ..utils.errors import LlamathError
 from .library import (
     BF16,
@@ -100,9 +99,7 @@ class NativeModel:
             if tree.positions is None
             else int(tree.positions.weight.shape[0]) - int(tree.positions.offset)
         )
-        self.has_length_dependent_rope = any(
-            isinstance(x, LENGTH_DEPENDENT) for x in self.program.ropes
-        )
+        self.has_length_dependent_rope = any(x.depends_on_length for x in self.program.ropes)
         self._rope_tables: dict[tuple[int, int], tuple[Any, int, float, float]] = {}
         self._pool = self.library.pool_create(self.threads)
         self._engine = self._create()
@@ -155,16 +152,7 @@ class NativeModel:
         """Return the frequencies of every rotary embedding for a sequence of this length."""
         result = []
         for i, rope in enumerate(self.program.ropes):
-            depends = isinstance(rope, LENGTH_DEPENDENT)
-            at = (
-                0
-                if not depends
-                else prefill_length
-                if isinstance(rope, QwenDynamicRope)
-                else length
-            )
-            if isinstance(rope, LongRope):
-                at = rope.original_context + 1 if length > rope.original_context else 1
+            at = rope.angle_length(length, prefill_length)
             if (i, at) not in self._rope_tables:
                 if len(self._rope_tables) > 4096:
                     self._rope_tables.clear()

@@ -8,7 +8,6 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from ..core.positions import LongRope
 from ..generation.generation import Generation, GenerationLimits, SampledTokens, random_seed
 from ..generation.random_numbers import UniformNumbers
 from ..generation.sampling_parameters import Sampling
@@ -224,7 +223,7 @@ class _NativeTokens:
         """Whether one more token changes the rotary angles of cached tokens, so that all must be
         recomputed (LongRoPE).
         """
-        switches = {x.original_context for x in self.model.program.ropes if isinstance(x, LongRope)}
+        switches = {x.changes_after for x in self.model.program.ropes}
         return any(len(x) - 1 in switches for x in self.sequences)
 
     def select_rows(self, rows: Sequence[int]) -> None:

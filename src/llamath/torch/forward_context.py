@@ -21,12 +21,10 @@ from ..core.positions import (
     AxialRope,
     LogNScaling,
     LogTuning,
-    QwenDynamicRope,
     Rope,
     SplitAxialRope,
     TemperatureTuning,
 )
-from ..generation.rope_frequencies import LENGTH_DEPENDENT
 from .kv_cache import Cache, key_positions
 from .rope import RopeCosSin, axial_cos_sin, cos_sin
 
@@ -165,17 +163,13 @@ class ForwardContext:
             grid = self.patch_grid or (isqrt(self.new_length),) * 2
             cos, sin = axial_cos_sin(rope, *grid, self.positions.device)
             return RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)
-        end = (
-            self.cache.prefill_length
-            if isinstance(rope, QwenDynamicRope)
-            else self.past_length + self.new_length
-        )
-        if self.padding is None or not isinstance(rope, LENGTH_DEPENDENT):
-            cos, sin = cos_sin(rope, self.positions, end)
+        end, prompt = self.past_length + self.new_length, self.cache.prefill_length
+        if self.padding is None or not rope.depends_on_length:
+            cos, sin = cos_sin(rope, self.positions, rope.angle_length(end, prompt))
         else:
             rows = [
-                cos_sin(rope, row, end - int(padding))
-                for row, padding in zip(self.positions, self.padding, strict=True)
+                cos_sin(rope, row, rope.angle_length(end - padding, prompt - padding))
+                for row, padding in zip(self.positions, self.padding.tolist(), strict=True)
             ]
             cos, sin = (torch.stack(x) for x in zip(*rows, strict=True))
         return RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)

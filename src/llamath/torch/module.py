@@ -21,9 +21,8 @@ from ..core.extensions.compressed_attention import Compressor
 from ..core.latent_attention import IndexedAttention, WindowKeys
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
-from ..core.positions import LongRope, Rope
+from ..core.positions import Rope
 from ..core.tree import Block, Stack, Weight, walk
-from ..generation.rope_frequencies import LENGTH_DEPENDENT
 from ..utils.errors import LlamathError
 from .forward_context import AttentionPattern, shared_pattern
 from .kv_cache import Cache, KVCache, LayerCache, RecurrentState, WindowCache
@@ -263,7 +262,7 @@ class Decoder(Module):
         has_window = any(
             x.window.after_prompt is not None for x in mixers if isinstance(x, AttentionBase)
         )
-        return has_window or any(isinstance(x, LENGTH_DEPENDENT) for x in self.ropes())
+        return has_window or any(x.depends_on_length for x in self.ropes())
 
     def crosses_long_rope_switch(self, cache: Cache, new: int) -> bool:
         """Whether `new` more tokens change the rotary angles of cached tokens, so that all must
@@ -275,7 +274,7 @@ class Decoder(Module):
             for padding in paddings
             if cache.length > padding
         ]
-        switches = [x.original_context for x in self.ropes() if isinstance(x, LongRope)]
+        switches = [x.changes_after for x in self.ropes() if x.changes_after is not None]
         return any(before <= switch < after for switch in switches for before, after in lengths)
 
     def broadcast_int(self, number: int) -> int:

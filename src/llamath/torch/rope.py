@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core.positions import AxialRope, Rope
-from ..generation.rope_frequencies import LENGTH_DEPENDENT, rope_frequencies
+from ..generation.rope_frequencies import rope_frequencies
 
 
 class RopeCosSin(NamedTuple):
@@ -42,12 +42,10 @@ def apply_rope(x: Tensor, rotation: RopeCosSin | None) -> Tensor:
 
 
 def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Return the cosine and sine of each pair's angle at these positions in a sequence of this
-    length, `(…, dim / 2)`.
+    """Return the cosine and sine of each pair's angle at these positions, `(…, dim / 2)`; the
+    length is that of `Rope.angle_length`.
     """
-    frequencies, scale = _cached_frequencies(
-        rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0
-    )
+    frequencies, scale = _cached_frequencies(rope, length)
     angle = positions[..., None].float() * frequencies.to(positions.device)
     return angle.cos() * scale, angle.sin() * (-scale if rope.reverse else scale)
 

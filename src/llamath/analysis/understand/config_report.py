@@ -403,7 +403,7 @@ def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
             "there, the model counts "
             f"{int(head.size):,} more parameters, unless tie_word_embeddings is set to true"
         )
-    rope_scaling = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
+    rope_scaling = config.rope().data
     if other := [
         f"{key} {rope_scaling[key]}, not {value}"
         for key, value in LLAMA3_ROPE_SCALING.items()

@@ -13,7 +13,7 @@ from ...core.config import ACTIVATIONS
 from ...core.expr import Expr
 from ...core.latent_attention import IndexedAttention, LatentAttention
 from ...core.multimodal import parts_of
-from ...core.positions import DynamicRope, Llama3Rope, LongRope, QwenDynamicRope, Rope
+from ...core.positions import Rope
 from ...core.tree import Block, Stack, fold_blocks
 from ...hardware import devices
 from ...model import FamilyModel
@@ -524,21 +524,13 @@ def _rope_words(rope: Rope, head_dim: int | None) -> str:
     words = [f"RoPE θ {rope.theta:,.10g}"]
     if head_dim is not None and int(rope.dim) < int(head_dim):
         words.append(f"{int(rope.dim):,} of {int(head_dim):,} dimensions")
-    if type(rope) is not Rope:
-        names = {
-            Llama3Rope: "Llama 3",
-            DynamicRope: "dynamic NTK",
-            QwenDynamicRope: "dynamic NTK",
-            LongRope: "LongRoPE",
-        }
-        name = names.get(type(rope)) or type(rope).__name__.removesuffix("Rope").replace(
-            "Yarn", "YaRN"
-        ).replace("Linear", "linear")
+    if rope.scaling:
         factor, original = getattr(rope, "factor", None), getattr(rope, "original_context", None)
         if factor != 1:
             by = "" if factor is None else f" × {factor:,.4g}"
             words.append(
-                f"{name} scaling{by}" + (f" from {int(original):,} tokens" if original else "")
+                f"{rope.scaling} scaling{by}"
+                + (f" from {int(original):,} tokens" if original else "")
             )
     return ", ".join(words)
 

@@ -9,10 +9,10 @@ the ramp, so two divisors on the ramp determine its position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isclose, log, pi, sqrt
+from math import inf, isclose, pi
 from typing import Any
 
-from ...core.positions import Llama3Rope
+from ...core.positions import Llama3Rope, longrope_angle_factor
 from .gguf_header import GGUFHeader
 from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, rotary_dim
 
@@ -146,7 +146,7 @@ def _read_longrope(h: GGUFHeader) -> dict[str, Any] | None:
     scaling["original_max_position_embeddings"] = original
     stated, default = (
         h.real("rope.scaling.attn_factor"),
-        sqrt(1 + log(max(context / original, 1.0)) / log(max(original, 2))),
+        longrope_angle_factor(context / original, max(original, 2)),
     )
     return scaling | (
         {}

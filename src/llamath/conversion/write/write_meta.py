@@ -107,9 +107,7 @@ def params_keys(source: ConversionSource, notes: list[str]) -> dict[str, Any]:
     config = Config(keys, source.model.config.source)
     args = config_to_args(config)
     if args.use_scaled_rope:
-        scaling = config.sub(
-            "rope_parameters" if "rope_parameters" in config else "rope_scaling"
-        ).data
+        scaling = config.rope().data
         known = {key: value for key, value in LLAMA3_ROPE_SCALING.items() if key != "rope_type"}
         other = {key: scaling.get(key) for key, value in known.items() if scaling.get(key) != value}
         if set(other) - {"factor"}:

@@ -23,33 +23,12 @@ from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, product, total
 from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
-from ...core.positions import (
-    Alibi,
-    DynamicRope,
-    LinearRope,
-    Llama3Rope,
-    LongRope,
-    ProportionalRope,
-    QwenDynamicRope,
-    Rope,
-    YarnRope,
-)
+from ...core.positions import Alibi, Rope
 from ...generation.rope_frequencies import rope_frequencies
 from ...model import FamilyModel
 from ...utils.number_format import format_ranges
 from .sizing.inference_data import SIZES
 
-_SCALINGS: dict[type[Rope], str] = {
-    Rope: "none",
-    LinearRope: "linear",
-    DynamicRope: "dynamic NTK",
-    QwenDynamicRope: "dynamic NTK",
-    YarnRope: "YaRN",
-    Llama3Rope: "Llama 3",
-    LongRope: "LongRoPE",
-    ProportionalRope: "proportional",
-}
-"""The kinds of rotary positions whose wavelengths are drawn, with the names of their scaling."""
 _LATENT_EXAMPLE = "deepseek-v3"
 """The preset whose latent stands for MLA beside models without it."""
 
@@ -139,7 +118,7 @@ def _mixer(block: Any, path: str) -> Any:
 def _rope_of(region: Region, node: Node) -> Rope | None:
     """Return the rotary positions of a node's attention, if their wavelengths can be drawn."""
     ropes = (x.attributes["rope"] for x in region.nodes if x.op is rope and x.path == node.path)
-    return next((x for x in ropes if type(x) in _SCALINGS), None)
+    return next((x for x in ropes if not x.for_grids), None)
 
 
 def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[str, Any]:
@@ -250,12 +229,10 @@ def _wavelengths(rope: Rope, context: int) -> dict[str, Any]:
     used at the model's context.
     """
     original = getattr(rope, "original_context", None)
-    base = rope_frequencies(Rope(theta=rope.theta, dim=rope.dim)).angles
-    if isinstance(rope, ProportionalRope):
-        base = rope_frequencies(rope.replace(factor=1.0)).angles
+    base = rope_frequencies(rope.without_scaling()).angles
     used = rope_frequencies(rope, context)
     return {
-        "scaling": _SCALINGS[type(rope)],
+        "scaling": rope.scaling or "none",
         "theta": f"{rope.theta:,.10g}",
         "dim": str(int(rope.dim)),
         "factor": getattr(rope, "factor", None),
