@@ -20,6 +20,20 @@ class Heads(NamedTuple):
     head_dim: Expr
 
 
+ATTENTION_KINDS = {
+    "MHA": "multi-head attention",
+    "GQA": "grouped-query attention",
+    "MQA": "multi-query attention",
+    "MLA": "multi-head latent attention",
+}
+"""The kinds of attention by their heads, the last one by its cached latent, with their names."""
+
+
+def attention_kind(num_heads: int, num_kv_heads: int) -> str:
+    """Return MHA, GQA or MQA."""
+    return "MHA" if num_heads == num_kv_heads else "MQA" if num_kv_heads == 1 else "GQA"
+
+
 class AttentionWindow(Record):
     """The keys that a query attends to."""
 

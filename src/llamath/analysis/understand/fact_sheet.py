@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...core.attention_facts import ATTENTION_KINDS, attention_kind
 from ...core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
 from ...core.config import ACTIVATIONS
 from ...core.expr import Expr
@@ -38,16 +39,8 @@ from .preset_list import model_kinds
 
 _FOUR_BITS = ("q4_k_m", "awq")
 """The formats of 4 bits; the first in which a family can be stored applies."""
-_FULL_NAMES = {
-    "MHA": "multi-head attention",
-    "GQA": "grouped-query attention",
-    "MQA": "multi-query attention",
-}
-_FULL_NAMES |= {
-    "MLA": "multi-head latent attention",
-    "sparse MLA": "sparse multi-head latent attention",
-}
-ATTENTION_KINDS = frozenset({*_FULL_NAMES, "attention", "compressed attention", "cross-attention"})
+_FULL_NAMES = ATTENTION_KINDS | {"sparse MLA": "sparse multi-head latent attention"}
+_ATTENTION = frozenset({*_FULL_NAMES, "attention", "compressed attention", "cross-attention"})
 
 
 class MixerFacts(Record):
@@ -67,7 +60,7 @@ class MixerFacts(Record):
     @property
     def is_attention(self) -> bool:
         """Whether queries attend to keys; else it is a recurrence or a convolution."""
-        return self.kind in ATTENTION_KINDS
+        return self.kind in _ATTENTION
 
     @property
     def name(self) -> str:
@@ -483,9 +476,8 @@ def _facts_of_mixer(x: Block) -> MixerFacts:
             latent_dim=x.kv_lora_rank, selected=x.top_k if isinstance(x, IndexedAttention) else None
         )
     if isinstance(x, Attention):
-        kind = "MHA" if heads == kv_heads else "MQA" if kv_heads == 1 else "GQA"
         return MixerFacts(
-            kind=kind,
+            kind=attention_kind(x.heads, x.kv_heads),
             layers=0,
             heads=heads,
             kv_heads=kv_heads,

@@ -19,7 +19,7 @@ from ...analysis.graph.recorder import Graph, Region, record
 from ...analysis.size.memory.cache_bytes import CacheSpec, cache_specs
 from ...analysis.size.memory.gpu_shards import TOKENS
 from ...catalog import read_preset
-from ...core.attention_facts import AttentionWindow
+from ...core.attention_facts import ATTENTION_KINDS, AttentionWindow, attention_kind
 from ...core.expr import Expr, floor_div, product, total
 from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
@@ -50,11 +50,7 @@ class _Heads(NamedTuple):
     @property
     def kind(self) -> str:
         """MHA, GQA, MQA or MLA."""
-        if self.latent:
-            return "MLA"
-        return (
-            "MHA" if self.key_heads == int(self.query) else "MQA" if self.key_heads == 1 else "GQA"
-        )
+        return "MLA" if self.latent else attention_kind(int(self.query), self.key_heads)
 
 
 def build_attention(model: FamilyModel) -> dict[str, Any]:
@@ -183,7 +179,7 @@ def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
     is.
     """
     heads, sizes = own.query, (own.key_size, own.value_size)
-    for kind in ("MHA", "GQA", "MQA", "MLA"):
+    for kind in ATTENTION_KINDS:
         note = ""
         if kind == own.kind:
             rows = own.cached
