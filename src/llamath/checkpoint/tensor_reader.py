@@ -127,10 +127,6 @@ class TensorReader:
         size = DTYPES[x.dtype].size(_row_width(x.shape))
         return self._read(x, x.start + first * size, (last - first) * size)
 
-    def read_span(self, x: Tensor, start: int, length: int) -> bytes:
-        """Read bytes of a contiguous tensor, from a byte of it on."""
-        return self._read(x, x.start + start, length)
-
     def _read(self, x: Tensor, start: int, length: int) -> bytes:
         try:
             return self.source(x.file).read(start, length)

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ..analysis.check.verify.check_checkpoint import expectation_of, without_training_names
-from ..analysis.check.verify.verify_tensors import Finding, verify_tensors
-from ..analysis.storage.shard_tree import reject_shard
+from ..analysis.check.verify.verified_checkpoint import verify_contents, vocab_size
+from ..analysis.check.verify.verify_tensors import Finding
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.dtypes import find_dtype
-from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
-from ..checkpoint.meta_shards import (
-    drop_copies,
-    infer_missing_config,
-    merge_tensor,
-    merged_vocab_size,
-)
-from ..checkpoint.naming.detect_scheme import detect_scheme
+from ..checkpoint.meta_shards import drop_copies
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
-from ..loading import STORED_INSTEAD, load_family, says_tied, with_stored_head
+from ..loading import STORED_INSTEAD, load_family
 from ..model import FamilyModel
-from ..utils.errors import Argument, Call, ConvertError, Name, safe
+from ..utils.errors import Argument, ConvertError, Name, safe
 from .edit.edit_source import EditedCheckpoint, EditSource
 from .float_cast import FLOAT_BYTES, INTEGERS
 from .source_files import SourceFiles, take_stamps
 from .source_tensors import PackedTensor, PlainTensor, SourceTensor
 
-_FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index", "missing_index"})
+_FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index", "missing_index", "overlap"})
 """Codes of findings of `verify` that do not apply to the converted files."""
 _NOT_ABOUT_WEIGHTS = frozenset({"vocabulary"})
 _UNIMPORTANT = frozenset({"buffer", "packed", "further"})
@@ -43,7 +35,6 @@ _UNIMPORTANT = frozenset({"buffer", "packed", "further"})
 _KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed", STORED_INSTEAD)
 """Beginnings of the model's notes that matter to a conversion."""
 Shape = tuple[int, ...]
-TensorsByName = Mapping[str, list[Tensor]]
 
 
 class ConversionSource(SourceFiles):
@@ -88,36 +79,18 @@ def convertible_source(edited: EditSource, changes: Mapping[str, Any]) -> Conver
 def _open_source(
     checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]
 ) -> ConversionSource:
-    stored, notes = checkpoint.tensors_by_name, list[str]()
-    model = _load_model(checkpoint, stored, changes)
-    reject_shard(model, checkpoint.name)
-    manifest = checkpoint.manifest
-    checkpoint, added = without_training_names(checkpoint, model.text)
-    notes += [x.message for x in added]
-    if not says_tied(changes):
-        model = with_stored_head(model, checkpoint)
-    model = model.text
-    stored = checkpoint.tensors_by_name
-    scheme = _detect_scheme(checkpoint, model, stored)
-    if model.config.source.endswith("params.json"):
-        inferred = {
-            key: x
-            for key, x in infer_missing_config(model.config.data, scheme, stored).items()
-            if key not in changes
-        }
-        notes += [x.note for x in inferred.values()]
-        if inferred:
-            model = _load_model(
-                checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}}
-            ).text
+    contents = verify_contents(
+        checkpoint,
+        lambda changes: _load_model(checkpoint, changes),
+        changes,
+        _is_harmless,
+        ConvertError,
+    )
+    model, scheme, merged = contents.model, contents.scheme, contents.tensors
+    checkpoint, manifest = contents.checkpoint, checkpoint.manifest
     stored_tensors = list(scheme.tensors(model.tree))
     expected = {x.name: tuple(map(int, x.shape)) for x in stored_tensors}
-    merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
-    notes += _verify(checkpoint, model, merged)
-    if scheme.chunked:
-        from ..checkpoint.naming.chunked_tensors import rejoin_chunks
-
-        scheme, merged = rejoin_chunks(scheme, model.tree, merged)
+    notes = [*contents.notes, *_notes(contents.findings)]
     mtp_shapes = _mtp_shapes(checkpoint, model, scheme)
     mtp_shapes |= {name: x.shape for name, x in merged.items() if _is_mtp_name(name, model.wrapper)}
     tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)
@@ -211,9 +184,7 @@ def _is_mtp_name(name: str, wrapper: str) -> bool:
     return name.startswith("mtp.") or (bool(wrapper) and name.startswith("model.mtp."))
 
 
-def _load_model(
-    checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: Mapping[str, Any]
-) -> FamilyModel:
+def _load_model(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) -> FamilyModel:
     """Load the model from the configuration or the GGUF metadata."""
     path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
@@ -221,13 +192,11 @@ def _load_model(
     elif isinstance(checkpoint, EditedCheckpoint):
         model = load_family(checkpoint.keys, changes=changes)
     else:
-        size = (
-            None
-            if checkpoint.has_config_json
-            else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
-        )
         model = load_family(
-            checkpoint.folder or ".", changes=changes, vocab_size=size, check_tensors=False
+            checkpoint.folder or ".",
+            changes=changes,
+            vocab_size=vocab_size(checkpoint),
+            check_tensors=False,
         )
     head = model.tree.head
     if head is None or head.weight.shape[0] != model.tree.vocab:
@@ -265,61 +234,18 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 
 
-def _detect_scheme(
-    checkpoint: OpenedCheckpoint, model: FamilyModel, tensors: TensorsByName
-) -> Scheme:
-    """Return the naming scheme that most of the tensors follow."""
-    match = detect_scheme(
-        model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(tensors, ())
+def _is_harmless(x: Finding, model: FamilyModel) -> bool:
+    """Whether a conversion would not carry a finding over."""
+    return x.code in _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS or (
+        bool(x.tensors) and all(_is_mtp_name(y, model.wrapper) for y in x.tensors)
     )
-    if not match.overlap:
-        raise ConvertError(
-            f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family",
-            hint=f"{Call('ls', Name('path'))} lists its tensors",
-        )
-    return match.scheme
 
 
-def _verify(
-    checkpoint: OpenedCheckpoint, model: FamilyModel, tensors: Mapping[str, MergedTensor]
-) -> list[str]:
-    """Verify the tensors against the model: findings that would be carried over are errors, and
-    the others are returned as notes.
-    """
-    merged = tuple(
-        Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end)
-        for x in tensors.values()
-    )
-    manifest = checkpoint.manifest.replace(tensors=merged)
-    verdict = verify_tensors(
-        expectation_of(model, checkpoint), manifest, quantization=checkpoint.quantization_config
-    )
-    ignored = _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS
-    problems = [
-        x
-        for x in verdict.findings
-        if x.severity != "info"
-        and x.code not in ignored
-        and not (x.tensors and all(_is_mtp_name(y, model.wrapper) for y in x.tensors))
-    ]
-    if problems:
-        first, more = (
-            problems[0],
-            f"; and {len(problems) - 1} more findings" if len(problems) > 1 else "",
-        )
-        message = f"{safe(checkpoint.name)} does not match its config: {first.message}{more}"
-        raise ConvertError(
-            message, hint=first.hint or f"{Call('verify', Name('path'))} lists all findings"
-        )
-    return [
-        _as_note(x)
-        for x in verdict.findings
-        if x.code in _NOT_ABOUT_WEIGHTS or (x.severity == "info" and x.code not in _UNIMPORTANT)
-    ]
-
-
-def _as_note(x: Finding) -> str:
-    return f"left out: {x.message}" if x.code == "other_part" else x.message
+def _notes(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the findings that a conversion says something about."""
+    for x in findings:
+        if x.code in _NOT_ABOUT_WEIGHTS or (x.severity == "info" and x.code not in _UNIMPORTANT):
+            yield f"left out: {x.message}" if x.code == "other_part" else x.message
 
 
 def _check_dtypes(tensors: Mapping[str, SourceTensor], own: Collection[str]) -> None:

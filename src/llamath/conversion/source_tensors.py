@@ -133,10 +133,10 @@ class PackedTensor:
                     f"{safe(name)} is packed and not contiguous", hint="save it with .contiguous()"
                 )
             if not outer or x.shape[: len(outer)] != outer:
-                return StoredArray(x.dtype, x.shape, reader.read_span(x, 0, x.bytes))
+                return StoredArray(x.dtype, x.shape, reader.read_bytes(x, 0, x.bytes))
             size = x.bytes // prod(outer)
             return StoredArray(
-                x.dtype, x.shape[len(outer) :], reader.read_span(x, matrix * size, size)
+                x.dtype, x.shape[len(outer) :], reader.read_bytes(x, matrix * size, size)
             )
 
         return iter_dequantized(self._weight._replace(shape=self.shape[-2:]), read, self._config)[1]
@@ -147,7 +147,7 @@ class PackedTensor:
         values, exponents = self.parts[self._weight.values], self.parts[self._weight.companions[0]]
         sizes = [x.bytes // prod(self.shape[:-1]) for x in (values, exponents)]
         octets, scale = (
-            np.frombuffer(reader.read_span(x, first * size, (last - first) * size), np.uint8)
+            np.frombuffer(reader.read_bytes(x, first * size, (last - first) * size), np.uint8)
             for x, size in zip((values, exponents), sizes, strict=True)
         )
         halves = np.stack((octets & 15, octets >> 4), -1).reshape(-1, 2, 16)

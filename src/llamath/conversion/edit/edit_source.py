@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...analysis.check.verify.check_checkpoint import VerifyReport, verify_opened
+from ...analysis.check.verify.verified_checkpoint import reject_mismatch
 from ...analysis.storage.listed_weights import check_listable
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
@@ -92,16 +93,7 @@ def open_edit_source(path: str) -> EditSource:
         )
     report = verify_opened(opened, path)
     model = report.model.text
-    problems = [x for x in report.findings if x.severity != "info" and x.code not in KEPT_FINDINGS]
-    if problems:
-        first, more = (
-            problems[0],
-            f"; and {len(problems) - 1} more findings" if len(problems) > 1 else "",
-        )
-        raise ConvertError(
-            f"{safe(path)} does not match its config: {first.message}{more}",
-            hint=first.hint or f"{Call('verify', path)} lists all findings",
-        )
+    reject_mismatch(path, [x for x in report.findings if x.code not in KEPT_FINDINGS], ConvertError)
     check_listable(model.tree)
     manifest = report.checkpoint.manifest  # without the state of an optimizer
     tensors = {x.name: x for x in manifest.tensors}

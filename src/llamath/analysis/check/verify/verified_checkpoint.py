@@ -5,11 +5,12 @@ first fault is raised.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ....checkpoint.formats.manifest import Manifest, Tensor
+from ....checkpoint.formats.manifest import Manifest
 from ....checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
+from ....checkpoint.naming.detect_scheme import detect_scheme
 from ....checkpoint.naming.scheme import Scheme
 from ....checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ....checkpoint.quantization.packed_tensors import Packing
@@ -24,7 +25,6 @@ from .verify_tensors import Finding, verify_tensors
 
 _NON_FATAL = frozenset(("dtype", "total_size", "index", "missing_index", "vocabulary"))
 """Findings of `verify` that do not affect the weights; they become notes."""
-Tensors = Mapping[str, list[Tensor]]
 
 
 class StoredTensors(NamedTuple):
@@ -56,99 +56,124 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
         raise LlamathError(
             f"{safe(path)} is not a local path, and the weights are needed", hint=hint
         )
-    checkpoint = open_checkpoint(path)
-    check_expansion(checkpoint.manifest)
-    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
-    folder = path if manifest.format == "gguf" else checkpoint.folder or "."
-    notes: list[str] = []
-    model = _model(folder, checkpoint, tensors, changes, notes)
-    reject_shard(model, path)
-    checkpoint, added = without_training_names(checkpoint, model.text)
-    notes += [x.message for x in added]
-    model = (model if says_tied(changes) else with_stored_head(model, checkpoint)).text
-    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
-    scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
+    opened = open_checkpoint(path)
+    check_expansion(opened.manifest)
+    folder = path if opened.manifest.format == "gguf" else opened.folder or "."
+    size = vocab_size(opened)
+
+    def load(changes: Mapping[str, Any]) -> FamilyModel:
+        return load_family(folder, changes=changes, vocab_size=size, check_tensors=False)
+
+    contents = verify_contents(opened, load, changes, lambda x, _: x.code in _NON_FATAL)
+    quantization = opened.quantization_config or {}
+    manifest = contents.checkpoint.manifest
     return VerifiedCheckpoint(
         path=path,
-        model=model,
+        model=contents.model,
         manifest=manifest,
-        scheme=scheme,
-        stored=stored,
+        scheme=contents.scheme,
+        stored=StoredTensors(
+            contents.tensors, packings_of(contents.merged, quantization), quantization
+        ),
         folder=folder,
-        notes=(*model.notes, *notes),
-        quantization=checkpoint.quantization_config or {},
+        notes=(
+            *contents.model.notes,
+            *contents.notes,
+            *(x.message for x in contents.findings if x.code in _NON_FATAL),
+        ),
+        quantization=quantization,
     )
 
 
-def _model(
-    folder: str,
-    checkpoint: OpenedCheckpoint,
-    found: Tensors,
+class VerifiedContents(NamedTuple):
+    """A checkpoint that matches a model, and how: its tensors with those of several shards merged,
+    and the findings that are none about its weights.
+    """
+
+    model: FamilyModel
+    checkpoint: OpenedCheckpoint  # without what training added
+    scheme: Scheme
+    tensors: Mapping[str, MergedTensor]
+    merged: Manifest  # of these tensors
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+def vocab_size(opened: OpenedCheckpoint) -> int | None:
+    """Return the vocabulary in Meta's files, whose params.json may lack it; None with other
+    configs.
+    """
+    if opened.manifest.format == "gguf" or opened.has_config_json:
+        return None
+    return merged_vocab_size(opened.tensors_by_name, "tok_embeddings.weight", "norm.weight")
+
+
+def verify_contents(
+    opened: OpenedCheckpoint,
+    load: Callable[[Mapping[str, Any]], FamilyModel],
     changes: Mapping[str, Any],
-    notes: list[str],
-) -> FamilyModel:
-    """Return the model that the config or GGUF header describes; keys that Meta's params.json
-    lacks are inferred from the tensors.
+    is_harmless: Callable[[Finding, FamilyModel], bool],
+    kind: type[LlamathError] = LlamathError,
+) -> VerifiedContents:
+    """Verify a checkpoint against the model that is loaded with these changes; an error of this
+    kind names the first finding that is not harmless.
     """
-    if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
-        return load_family(folder, changes=changes, check_tensors=False)
-    size = merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
-    model = load_family(folder, changes=changes, vocab_size=size, check_tensors=False)
-    scheme = model.family.meta
-    if scheme is None or not model.config.source.endswith("params.json"):
-        return model
-    inferred = {
-        key: x
-        for key, x in infer_missing_config(model.config.data, scheme, found).items()
-        if key not in changes
-    }
-    notes += [remark for _, remark in inferred.values()]
-    return load_family(
-        folder,
-        changes={**changes, **{key: x for key, (x, _) in inferred.items()}},
-        vocab_size=size,
-        check_tensors=False,
-    )
-
-
-def _stored_tensors(
-    checkpoint: OpenedCheckpoint, model: FamilyModel, found: Tensors, notes: list[str]
-) -> tuple[Scheme, StoredTensors]:
-    """Verify the tensors; return their naming scheme and the tensors, those of several shards
-    merged.
-    """
-    manifest = checkpoint.manifest
-    is_sharded = (
-        manifest.format == "torch"
-        and model.family.meta is not None
-        and any(len(x) > 1 for x in found.values())
-    )
-    meta = model.family.meta.tensors(model.tree) if is_sharded and model.family.meta else ()
-    shapes = {x.name: tuple(map(int, x.shape)) for x in meta}
-    merged = {name: merge_tensor(name, parts, shapes.get(name)) for name, parts in found.items()}
-    if is_sharded:
-        manifest = manifest.replace(
-            tensors=tuple(x.parts[0]._replace(shape=x.shape, strides=None) for x in merged.values())
-        )
-    quantization = checkpoint.quantization_config or {}
+    model = load(changes)
+    reject_shard(model, opened.name)
+    checkpoint, added = without_training_names(opened, model.text)
+    notes = [x.message for x in added]
+    if model.config.source.endswith("params.json"):
+        schemes = expectation_of(model, checkpoint).schemes
+        tensors = checkpoint.tensors_by_name
+        scheme = detect_scheme(model.tree, schemes, dict.fromkeys(tensors, ())).scheme
+        inferred = infer_missing_config(model.config.data, scheme, tensors)
+        notes += [x.note for key, x in inferred.items() if key not in changes]
+        model = load({**{key: x.value for key, x in inferred.items()}, **changes})
+    model = (model if says_tied(changes) else with_stored_head(model, checkpoint)).text
+    merged, manifest = _merge_shards(checkpoint, model)
     expectation = expectation_of(model, checkpoint)
-    verdict = verify_tensors(expectation, manifest, quantization=quantization)
-    _raise_findings(checkpoint.name, verdict.findings, notes)
-    scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
+    verdict = verify_tensors(
+        expectation, manifest, quantization=checkpoint.quantization_config or {}
+    )
+    if not verdict.matched:
+        raise kind(
+            f"{safe(opened.name)} has no tensor of the {model.family.name} family",
+            hint=f"{Call('ls', opened.name)} lists its tensors",
+        )
+    reject_mismatch(opened.name, [x for x in verdict.findings if not is_harmless(x, model)], kind)
+    scheme = next(x for x in expectation.schemes if x.name == verdict.scheme)
     if scheme.chunked:
         from ....checkpoint.naming.chunked_tensors import rejoin_chunks
 
         scheme, merged = rejoin_chunks(scheme, model.tree, merged)
-    return scheme, StoredTensors(merged, packings_of(manifest, quantization), quantization)
+    return VerifiedContents(
+        model, checkpoint, scheme, merged, manifest, verdict.findings, tuple(notes)
+    )
 
 
-def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:
-    """Raise an error for the first fatal finding; add the others to the notes."""
-    fatal = [x for x in findings if x.severity != "info" and x.code not in _NON_FATAL]
-    if fatal:
-        first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
-        raise LlamathError(
+def _merge_shards(
+    checkpoint: OpenedCheckpoint, model: FamilyModel
+) -> tuple[dict[str, MergedTensor], Manifest]:
+    """Return the tensors, those of several of Meta's shards merged, and their manifest."""
+    manifest, meta = checkpoint.manifest, model.family.meta
+    found = checkpoint.tensors_by_name
+    is_sharded = manifest.format == "torch" and any(len(x) > 1 for x in found.values())
+    if not is_sharded or meta is None:
+        return {name: merge_tensor(name, parts, None) for name, parts in found.items()}, manifest
+    shapes = {x.name: tuple(map(int, x.shape)) for x in meta.tensors(model.tree)}
+    merged = {name: merge_tensor(name, parts, shapes.get(name)) for name, parts in found.items()}
+    parts = (x.parts[0]._replace(shape=x.shape, strides=None) for x in merged.values())
+    return merged, manifest.replace(tensors=tuple(parts))
+
+
+def reject_mismatch(
+    path: str, findings: Sequence[Finding], kind: type[LlamathError] = LlamathError
+) -> None:
+    """Raise an error about the first finding that is more than a remark."""
+    if fatal := [x for x in findings if x.severity != "info"]:
+        first, n = fatal[0], len(fatal) - 1
+        more = f"; and {n} more finding{'s' if n > 1 else ''}" if n else ""
+        raise kind(
             f"{safe(path)} does not match its config: {first.message}{more}",
             hint=first.hint or f"{Call('verify', path)} lists all findings",
         )
-    notes += [x.message for x in findings if x.code in _NON_FATAL]
