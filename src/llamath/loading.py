@@ -245,6 +245,7 @@ def _load(
         model = _build(config, sections, changed, notes)
     except ConfigError as error:
         raise (error if changed else _metadata_error(str(error))) from None
+    model = model.replace(from_gguf=True)
     return (
         model
         if changed or not check_tensors

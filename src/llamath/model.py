@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme, TiedNames, canonical_scheme
@@ -52,16 +52,10 @@ class BaseModel(Record):
         return html
 
 
-class FamilyModel(BaseModel):
-    """A model that a family describes, and all of its weights; two are equal if they have the same
-    name, family, tree and configuration.
-    """
+class DescribedModel(BaseModel):
+    """What a family describes: a model, or a part of one."""
 
     family: Family
-    tree: Decoder
-    # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
-    args: ModelArgs | None = None
-    wrapper: str = ""  # model type of the multimodal model whose text model this is
     part_name: str = ""  # of a part of a multimodal model: text, vision or audio
     # its whole configuration, if all of its parts are known; `config` is that of the text model
     outer: Config | None = None
@@ -77,11 +71,6 @@ class FamilyModel(BaseModel):
         return self.count.parameters
 
     @property
-    def is_multimodal(self) -> bool:
-        """Whether the tree has towers for images or sound beside the text model."""
-        return len(parts_of(self.tree)) > 1
-
-    @property
     def key_by_symbol(self) -> dict[str, str]:
         """The configuration key of each letter of a dimension; those of towers are dotted."""
         keys: dict[str, str] = {}
@@ -92,6 +81,23 @@ class FamilyModel(BaseModel):
                     for letter, key in part.key_by_symbol.items()
                 }
         return keys | self.config.key_by_symbol
+
+
+class FamilyModel(DescribedModel):
+    """A model that a family describes, and all of its weights; two are equal if they have the same
+    name, family, tree and configuration.
+    """
+
+    tree: Decoder
+    # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
+    args: ModelArgs | None = None
+    wrapper: str = ""  # model type of the multimodal model whose text model this is
+    from_gguf: bool = False  # its configuration is the metadata of a GGUF file
+
+    @property
+    def is_multimodal(self) -> bool:
+        """Whether the tree has towers for images or sound beside the text model."""
+        return len(parts_of(self.tree)) > 1
 
     @cached_property
     def text(self) -> FamilyModel:
@@ -105,9 +111,9 @@ class FamilyModel(BaseModel):
             notes=(*self.notes, f"text model only; not included: {others}"),
         )
 
-    def part(self, name: str) -> FamilyModel:
-        """Return one part as a model: `text`, `vision` or `audio`; vision and audio contain
-        their projectors.
+    def part(self, name: str) -> DescribedModel:
+        """Return one part: `text`, `vision` or `audio`; vision and audio contain their
+        projectors.
         """
         parts = parts_of(self.tree)
         if name not in parts:
@@ -115,8 +121,12 @@ class FamilyModel(BaseModel):
             raise UnknownModel(f"{self.name} has no {safe(name, 40)} part", hint=f"it has {known}")
         if len(parts) == 1:
             return self
-        return self.replace(
-            name=f"{self.name}, {name} part", tree=cast("Decoder", parts[name]), part_name=name
+        return PartModel(
+            whole=self,
+            part_name=name,
+            name=f"{self.name}, {name} part",
+            tree=parts[name],
+            **{x: getattr(self, x) for x in ("family", "config", "source", "notes", "outer")},
         )
 
     def stored_tree(self, scheme: Scheme) -> Decoder:
@@ -164,6 +174,17 @@ class FamilyModel(BaseModel):
     def __repr__(self) -> str:
         parameters = f"{self.parameters.total:,} parameters"
         return f"FamilyModel({self.name!r}, {self.family.name} family, {parameters})"
+
+
+class PartModel(DescribedModel):
+    """A part of a multimodal model, which is counted by itself."""
+
+    whole: FamilyModel
+
+    def _repr_html_(self) -> str:
+        # a report is far above a model
+        html: str = import_module(__package__).count(self.whole, part=self.part_name)._repr_html_()
+        return html
 
 
 class TensorModel(BaseModel):

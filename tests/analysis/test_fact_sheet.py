@@ -12,7 +12,6 @@ from llamath.analysis.size.fit.gpu_ranking import rank_gpus
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.understand.fact_sheet import FactSheet, fact_sheet
 from llamath.cli import cli
-from llamath.utils.errors import LlamathError
 
 
 def facts_of(name: str) -> FactSheet:
@@ -158,11 +157,6 @@ def test_unknown_quantization_is_noted_and_sizes_of_other_formats_remain() -> No
     facts = fact_sheet(llamath.load(config))
     assert any("released weights is unknown" in x for x in facts.notes)
     assert [x.dtype for x in facts.weights] == ["bf16", "fp8", "q4_k_m"]
-
-
-def test_part_without_layers_of_text_is_refused() -> None:
-    with pytest.raises(LlamathError, match="no decoder"):
-        fact_sheet(llamath.load("qwen2-vl-7b").part("vision"))
 
 
 def test_billion_layers_cost_what_few_do() -> None:

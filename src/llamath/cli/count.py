@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..model import FamilyModel, Model, TensorModel
+from ..model import DescribedModel, FamilyModel, Model, TensorModel
 from ..questions.parameter_questions import CountQuestion
 from ..render.progress import Progress
 from ..utils.errors import Argument
@@ -80,7 +80,9 @@ def command(
     _print(model.part(part) if part else model, unfold, picture, form)
 
 
-def _print(model: FamilyModel, unfold: bool, picture: PictureFile | None, form: str | None) -> None:
+def _print(
+    model: DescribedModel, unfold: bool, picture: PictureFile | None, form: str | None
+) -> None:
     from ..analysis.understand.count.count_report import CountReport
 
     if form == "tree":

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ..analysis.storage.gguf_mixture import gguf_traits
 from ..checkpoint.formats.gguf import Array
@@ -46,6 +46,7 @@ from ..utils.errors import ConvertError, safe
 from ..utils.record_type import Record
 
 Keys = dict[str, Any]
+B = TypeVar("B", bound=Block)
 _UNLIMITED_CONTEXT = 1 << 20
 """The context length that llama.cpp's converter writes for models without a limit."""
 _WITHOUT_WINDOW = frozenset(("llama", "mistral3", "starcoder2"))
@@ -71,18 +72,7 @@ class GGUFKeys(Record):
 def gguf_model_keys(model: FamilyModel) -> GGUFKeys:
     """Return the metadata of a model's GGUF file."""
     facts = _Facts(model)
-    try:
-        return _keys(facts, facts.record)
-    except (AttributeError, StopIteration):  # a block of another kind than the architecture's
-        subject = f"llama.cpp's {facts.record.name} architecture"
-        raise ConvertError(
-            f"{safe(model.name)}: {subject} has other kinds of layers than this model",
-            hint="convert to hf",
-        ) from None
-
-
-def _keys(facts: _Facts, record: Architecture) -> GGUFKeys:
-    keys: Keys = {}
+    record, keys = facts.record, Keys()
     for word in record.keys.split():
         key, _, name = word.rstrip("?").partition("=")
         if write := _WRITERS.get(name or key):
@@ -244,11 +234,33 @@ class _Facts:
         return [x.mlp.moe if isinstance(x.mlp, DenseAndMoE) else x.mlp for x in self.layers]
 
     @cached_property
-    def first(self) -> Any:
-        """The first attention without a window, or the first of all."""
+    def first_attention(self) -> AttentionBase | None:
+        """The first attention without a window, or the first of all; None if there is none."""
         found = [x for x in self.attentions if x is not None]
         return next(
             (x for x in found if x.window.max_lookback is None), found[0] if found else None
+        )
+
+    @cached_property
+    def first(self) -> Any:
+        """The same attention; the architecture has one."""
+        if self.first_attention is None:
+            raise self.other_layers()
+        return self.first_attention
+
+    @cached_property
+    def latent(self) -> LatentAttention:
+        """The first attention, which is latent in this architecture."""
+        if not isinstance(self.first, LatentAttention):
+            raise self.other_layers()
+        return self.first
+
+    def other_layers(self) -> ConvertError:
+        """Return the error for a block of another kind than the architecture's."""
+        return ConvertError(
+            f"{safe(self.model.name)}: llama.cpp's {self.record.name} architecture has other kinds "
+            "of layers than this model",
+            hint="convert to hf",
         )
 
     @cached_property
@@ -263,9 +275,8 @@ class _Facts:
         """The rotary positions of the layers with full attention, or of others if these have
         none.
         """
-        ropes = [
-            x.rope for x in (self.first, *self.attentions) if x is not None and x.rope is not None
-        ]
+        attentions = (self.first_attention, *self.attentions)
+        ropes = [x.rope for x in attentions if x is not None and x.rope is not None]
         return ropes[0] if ropes else None
 
     @cached_property
@@ -278,19 +289,22 @@ class _Facts:
         """The first mixture of experts."""
         return next((x for x in self.mlps if isinstance(x, MoE)), None)
 
-    def mixer(self, kind: type[Block]) -> Any:
-        """The first mixer of a kind."""
-        return next(x.attn for x in self.layers if isinstance(x.attn, kind))
+    def mixer(self, kind: type[B]) -> B:
+        """The first mixer of a kind, which the architecture has."""
+        for x in self.layers:
+            if isinstance(x.attn, kind):
+                return x.attn
+        raise self.other_layers()
 
     @cached_property
     def eps(self) -> float:
         """The epsilon of the norms."""
         layer = self.layers[0]
-        norms = (
-            getattr(layer, x, None)
-            for x in ("attn_norm", "mlp_norm", "attn_out_norm", "attn_branch_norm")
-        )
-        return float(next(x.eps for x in (*norms, self.tree.norm) if x is not None))
+        names = ("attn_norm", "mlp_norm", "attn_out_norm", "attn_branch_norm")
+        for norm in (*(getattr(layer, x, None) for x in names), self.tree.norm):
+            if norm is not None:
+                return float(norm.eps)
+        raise self.other_layers()
 
     @cached_property
     def rotary_tensors(self) -> dict[str, Sequence[float]]:
@@ -356,7 +370,7 @@ def _feed_forward_length(f: _Facts) -> Any:
 
 
 def _heads_kv(f: _Facts) -> Any:
-    if isinstance(f.first, LatentAttention):
+    if isinstance(f.first_attention, LatentAttention):
         return 1
     if any(isinstance(x.attn, GatedDeltaNet) for x in f.layers):
         return int(f.first.kv_heads)
@@ -480,17 +494,17 @@ _WRITERS: Mapping[str, Callable[[_Facts], Keys]] = {
         else {}
     ),
     "q_lora_rank": _key(
-        "attention.q_lora_rank", lambda f: f.first.q_up and int(f.first.q_down.weight.shape[0])
+        "attention.q_lora_rank", lambda f: f.latent.q_down and int(f.latent.q_down.weight.shape[0])
     ),
-    "kv_lora_rank": _key("attention.kv_lora_rank", lambda f: int(f.first.kv_lora_rank)),
+    "kv_lora_rank": _key("attention.kv_lora_rank", lambda f: int(f.latent.kv_lora_rank)),
     "qk_nope_head_dim": lambda f: {
         "attention.head_count_kv": 1,
-        "attention.key_length": int(f.first.kv_lora_rank) + int(f.first.rope_dim),
-        "attention.value_length": int(f.first.kv_lora_rank),
-        "attention.key_length_mla": int(f.first.nope_dim) + int(f.first.rope_dim),
-        "attention.value_length_mla": int(f.first.v_dim),
+        "attention.key_length": int(f.latent.kv_lora_rank) + int(f.latent.rope_dim),
+        "attention.value_length": int(f.latent.kv_lora_rank),
+        "attention.key_length_mla": int(f.latent.nope_dim) + int(f.latent.rope_dim),
+        "attention.value_length_mla": int(f.latent.v_dim),
     },
-    "qk_rope_head_dim": _key("rope.dimension_count", lambda f: int(f.first.rope_dim)),
+    "qk_rope_head_dim": _key("rope.dimension_count", lambda f: int(f.latent.rope_dim)),
     "rotary_dim": _rotary_dim,
     "partial_rotary_factor": _rotary_dim,
     "rope_theta": lambda f: {
@@ -549,7 +563,7 @@ def _delta_keys(f: _Facts) -> Keys:
     """Return the sizes of the gated delta net, and the interval of layers with full attention,
     which llama.cpp requires.
     """
-    mixer: GatedDeltaNet = f.mixer(GatedDeltaNet)
+    mixer = f.mixer(GatedDeltaNet)
     assert mixer.conv is not None
     full = [i for i, x in enumerate(f.attentions) if x is not None]
     interval = full[0] + 1 if full else len(f.layers) + 1
@@ -660,7 +674,7 @@ def _gemma4_keys(f: _Facts) -> Keys:
 
 
 def _nemotron_keys(f: _Facts) -> Keys:
-    mixer: Mamba2 = f.mixer(Mamba2)
+    mixer = f.mixer(Mamba2)
     size = int(f.first.head_dim)
     return {
         "feed_forward_length": _feed_forward_length(f),
@@ -680,7 +694,7 @@ def _nemotron_keys(f: _Facts) -> Keys:
 
 
 def _mamba_keys(f: _Facts) -> Keys:
-    mixer: Mamba = f.mixer(Mamba)
+    mixer = f.mixer(Mamba)
     return {
         "context_length": _UNLIMITED_CONTEXT,
         "feed_forward_length": 0,

@@ -340,8 +340,6 @@ def fact_sheet(model: FamilyModel) -> FactSheet:
     and what cannot be computed is in a note.
     """
     tree = model.tree
-    if not isinstance(getattr(tree, "layers", None), Stack) or model.part_name not in ("", "text"):
-        raise LlamathError(f"{model.name} has no decoder", hint="`count` lists its weights")
     preset, notes = model.preset, []
     try:
         declared = declared_dtype(model)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...model import FamilyModel
+from ...model import DescribedModel
 from ...utils.number_format import format_percent, short_count
 from .svg_shapes import CHAR_WIDTH, LIGHT, rect, svg_document, text, text_fits, truncate_text
 
@@ -25,7 +25,7 @@ class _Tile(NamedTuple):
     parameters: int
 
 
-def treemap_svg(model: FamilyModel) -> str:
+def treemap_svg(model: DescribedModel) -> str:
     """Return the treemap as SVG, with a legend of the groups below it."""
     total = model.parameters.total
     tiles = _tiles(model)
@@ -42,7 +42,9 @@ def treemap_svg(model: FamilyModel) -> str:
     )
 
 
-def _shapes(model: FamilyModel, title: str, tiles: list[_Tile], groups: list[str]) -> Iterator[str]:
+def _shapes(
+    model: DescribedModel, title: str, tiles: list[_Tile], groups: list[str]
+) -> Iterator[str]:
     total = model.parameters.total
     yield text((EDGE, 36), truncate_text(title, WIDTH - 2 * EDGE, 20), size=20, bold=True)
     yield text((EDGE, 58), "areas to scale; each weight with all its copies", "faint")
@@ -94,7 +96,7 @@ def _tile(tile: _Tile, box: Box, total: int) -> Iterator[str]:
         )
 
 
-def _tiles(model: FamilyModel) -> list[_Tile]:
+def _tiles(model: DescribedModel) -> list[_Tile]:
     """Return a tile for each weight of the folded table; weights of the same name and shape are
     merged.
     """

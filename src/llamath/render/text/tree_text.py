@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from ...core.expr import Expr
 from ...core.parameter_count import num_parameters
 from ...core.tree import Block, Stack, Weight
-from ...model import Model, TensorModel
+from ...model import DescribedModel, TensorModel
 from ...utils.record_type import Record
 from ..table import bold, wrap, wrap_hanging
 
 
-def tree_text(model: Model) -> str:
+def tree_text(model: DescribedModel | TensorModel) -> str:
     """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with
     the parameters of each branch.
     """

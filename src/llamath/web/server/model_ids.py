@@ -75,7 +75,7 @@ def refuse_huge(model: Model) -> None:
     """Refuse a model whose pages and answers would take too long."""
     if isinstance(model, TensorModel):
         return  # it has no page, and its tensors were limited when it was built
-    layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)
+    layers = int(model.tree.layers.n)
     if layers > _MAX_LAYERS:
         raise ConfigError(
             f"{safe(model.name)} has {layers:,} layers, and pages are limited to {_MAX_LAYERS:,}"

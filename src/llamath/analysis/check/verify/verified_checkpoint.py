@@ -103,9 +103,14 @@ def vocab_size(opened: OpenedCheckpoint) -> int | None:
     """Return the vocabulary in Meta's files, whose params.json may lack it; None with other
     configs.
     """
-    if opened.manifest.format == "gguf" or opened.has_config_json:
+    if not _has_params_json(opened):
         return None
     return merged_vocab_size(opened.tensors_by_name, "tok_embeddings.weight", "norm.weight")
+
+
+def _has_params_json(opened: OpenedCheckpoint) -> bool:
+    """Whether the config is Meta's, which leaves out what its tensors show."""
+    return opened.manifest.format != "gguf" and not opened.has_config_json
 
 
 def verify_contents(
@@ -122,7 +127,7 @@ def verify_contents(
     reject_shard(model, opened.name)
     checkpoint, added = without_training_names(opened, model.text)
     notes = [x.message for x in added]
-    if model.config.source.endswith("params.json"):
+    if _has_params_json(opened):
         schemes = expectation_of(model, checkpoint).schemes
         tensors = checkpoint.tensors_by_name
         scheme = detect_scheme(model.tree, schemes, dict.fromkeys(tensors, ())).scheme

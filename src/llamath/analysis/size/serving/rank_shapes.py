@@ -134,7 +134,7 @@ def quantization_method(calculator: MemoryCalculator) -> str:
     packer = calculator.packer
     if packer.recipe is not None:
         return packer.recipe.method
-    if packer.gguf_file_type or calculator.model.source.endswith(".gguf"):
+    if packer.gguf_file_type or calculator.model.from_gguf:
         return "gguf"
     return (
         "bitsandbytes" if packer.name.startswith("bnb") else packer.name if packer.is_packed else ""

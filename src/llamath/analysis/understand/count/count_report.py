@@ -11,7 +11,7 @@ from ....checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ....core.expr import Expr
 from ....core.parameter_count import Formula, Parameters, Section
 from ....core.tree import Leaf, fill_pattern
-from ....model import FamilyModel, Model
+from ....model import DescribedModel, Model
 from ....render.report import Report
 from ....render.tables import Column, Part, Table
 from ....utils.number_format import format_count, short_count
@@ -38,7 +38,7 @@ class CountReport(Report):
         "notes=model.notes",
     )
 
-    model: FamilyModel
+    model: DescribedModel
 
     @property
     def parameters(self) -> Parameters:
@@ -171,7 +171,7 @@ _TENSORS = (
 )
 
 
-def weight_entry(model: FamilyModel, leaf: Leaf) -> dict[str, Any]:
+def weight_entry(model: DescribedModel, leaf: Leaf) -> dict[str, Any]:
     """Return one weight's entry in the JSON of a count; its path is the pattern."""
     weight = leaf.weight
     schemes = {name: model.family.schemes.get(name) for name in SCHEMES}
@@ -187,7 +187,7 @@ def weight_entry(model: FamilyModel, leaf: Leaf) -> dict[str, Any]:
     }
 
 
-def _weight_entries(model: FamilyModel) -> Iterator[dict[str, Any]]:
+def _weight_entries(model: DescribedModel) -> Iterator[dict[str, Any]]:
     """Every weight's entry; a pattern's entry is made once and filled with the indices of each
     layer and expert.
     """

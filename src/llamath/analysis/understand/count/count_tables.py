@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....core.parameter_count import Count, Section, WeightRow
-from ....model import FamilyModel
+from ....model import DescribedModel
 from ....render.tables import Beside, Cell, Column, Part, Row, Table, Text, heading
 from ....utils.number_format import format_ranges
 
@@ -26,7 +26,7 @@ GROUPS = (Column("by group", key="group"), Column("", "count", "total"), Column(
 _COUNTS = (Column("counts", key="count"), Column("", "count", "total"))
 
 
-def count_tables(model: FamilyModel) -> Iterator[Part]:
+def count_tables(model: DescribedModel) -> Iterator[Part]:
     """Yield the folded table with totals and formula."""
     count = model.count
     yield Table(columns=_WEIGHTS, rows=tuple(_rows(count)))
