@@ -313,4 +313,65 @@ FAULTS = (
         "(magnitude(a.delta) < magnitude(b.delta) ? 1 : -1)",
         "(magnitude(a.delta) < magnitude(b.delta) ? -1 : 1)",
     ),
+    # What moved into one place each: rows of operations, facts of families, positions, opening
+    Fault(
+        "a multiply-add of a projection is one FLOP",
+        "src/llamath/analysis/graph/operations/projection_operations.py",
+        "return product((2, *node.shape, node.inputs[0].shape[-1]))",
+        "return product((*node.shape, node.inputs[0].shape[-1]))",
+    ),
+    Fault(
+        "an indexer chooses more keys than there are",
+        "src/llamath/analysis/graph/operations/attention_operations.py",
+        "shape=lambda indexer, q, k: (*q.shape[:2], minimum(k.shape[1], indexer.top_k)),",
+        "shape=lambda indexer, q, k: (*q.shape[:2], indexer.top_k),",
+    ),
+    Fault(
+        "the derivative of ReLU needs its input",
+        "src/llamath/core/config.py",
+        '"ReLU", "ReGLU", needs_output_only=True)',
+        '"ReLU", "ReGLU")',
+    ),
+    Fault(
+        "angles of LongRoPE change one token too late",
+        "src/llamath/core/positions.py",
+        "        return self.original_context\n",
+        "        return self.original_context + 1\n",
+    ),
+    Fault(
+        "the base of Qwen's angles grows while an answer is written",
+        "src/llamath/core/positions.py",
+        "        return prompt\n",
+        "        return length\n",
+    ),
+    Fault(
+        "a wrapper does not tie the head of its text model",
+        "src/llamath/families/multimodal/gemma3.py",
+        "prefix=WHOLE, tied=True)",
+        "prefix=WHOLE)",
+    ),
+    Fault(
+        "a family names the architecture of its GGUF files like its own type",
+        "src/llamath/families/gpt_oss.py",
+        'gguf_arch="gpt-oss"',
+        'gguf_arch="gpt_oss"',
+    ),
+    Fault(
+        "attention with one KV head is called grouped",
+        "src/llamath/core/attention_facts.py",
+        '"MQA" if num_kv_heads == 1 else "GQA"',
+        '"MQA" if num_kv_heads == 0 else "GQA"',
+    ),
+    Fault(
+        "what Meta's tensors show goes before what is asked for",
+        "src/llamath/analysis/check/verify/verified_checkpoint.py",
+        "load({**{key: x.value for key, x in inferred.items()}, **changes})",
+        "load({**changes, **{key: x.value for key, x in inferred.items()}})",
+    ),
+    Fault(
+        "the hint of an error is lost when it gets the name of its file",
+        "src/llamath/utils/errors.py",
+        "hint=self.hint or hint, file=",
+        "hint=hint, file=",
+    ),
 )

@@ -171,13 +171,20 @@ class UnknownQuantization(LlamathError):
 
 class FormatError(LlamathError):
     """A file that violates its format; `code` names the violation, `manifest` holds the part
-    that could be read.
+    that could be read, and `file` is the file that the message names, if its reader says so.
     """
 
-    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+    def __init__(self, code: str, message: str, *, hint: str = "", file: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.code = code
+        self.code, self.file = code, file
         self.manifest: object | None = None
+
+    def in_file(self, file: str, hint: str = "") -> FormatError:
+        """Return the error with the name of a file before its message, unless it names one; the
+        hint is for an error that has none.
+        """
+        text = str(self) if self.file else f"{safe(file)}: {self}"
+        return FormatError(self.code, text, hint=self.hint or hint, file=self.file or file)
 
 
 class RemoteError(LlamathError):

@@ -135,7 +135,6 @@ def _size(folder: Folder, name: str) -> int:
 
 def parse_metadata(source: Source) -> tuple[tuple[ChunkedTensor, ...], dict[str, Chunk], str]:
     """Return the tensors and objects of a `.metadata` file, and its version."""
-    name = safe(source.name)
     try:
         if source.size > _MAX_METADATA_BYTES:
             raise FormatError(
@@ -149,10 +148,7 @@ def parse_metadata(source: Source) -> tuple[tuple[ChunkedTensor, ...], dict[str,
             raise FormatError("trailing", f"{len(data) - end:,} bytes follow the pickle stream")
         return _Metadata(root, machine).read()
     except FormatError as error:
-        text = str(error)
-        raise FormatError(
-            error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint
-        ) from None
+        raise error.in_file(source.name) from None
 
 
 # The pickle stream

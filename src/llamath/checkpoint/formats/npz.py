@@ -38,15 +38,11 @@ _DTYPES = {
 
 def read(source: Source) -> Manifest:
     """Read the manifest of one archive."""
-    name = safe(source.name)
     try:
         archive = Archive(source, is_of_torch=False)
         found = [_read_array(source, x) for x in archive.members.values()]
     except FormatError as error:
-        text = str(error)
-        raise FormatError(
-            error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint
-        ) from None
+        raise error.in_file(source.name) from None
     tensors = tuple(x for x in found if isinstance(x, Tensor))
     texts = [x for x in found if isinstance(x, str)]
     stored = sum(x.packed for x in archive.members.values())

@@ -52,6 +52,7 @@ class Source:
             "truncated",
             f"{safe(self.name)}: expected {length:,} bytes from byte {start:,}, {found}",
             hint=truncated_hint(self.name),
+            file=self.name,
         )
 
     def __enter__(self) -> Self:
@@ -104,7 +105,9 @@ class LocalFile(Source):
             stat_result = os.fstat(self._file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise FormatError("unreadable", f"{safe(self.name)} cannot be read: {reason}") from None
+            raise FormatError(
+                "unreadable", f"{safe(self.name)} cannot be read: {reason}", file=self.name
+            ) from None
         self.size = stat_result.st_size
         try:
             self._check(stat_result)
@@ -118,6 +121,7 @@ class LocalFile(Source):
                 "not_a_file",
                 f"{safe(self.name)}: expected a regular file, found "
                 f"a {_describe_mode(stat_result.st_mode)}",
+                file=self.name,
             )
 
     def fetch(self, start: int, length: int) -> bytes:
@@ -139,6 +143,7 @@ class LocalFile(Source):
             raise FormatError(
                 "unreadable",
                 f"{safe(self.name)} cannot be read at byte {start:,}: {error.strerror}",
+                file=self.name,
             ) from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -150,7 +155,9 @@ class LocalFile(Source):
                 buffer, at = buffer[count:], at + count
         except OSError as error:
             raise FormatError(
-                "unreadable", f"{safe(self.name)} cannot be read at byte {at:,}: {error.strerror}"
+                "unreadable",
+                f"{safe(self.name)} cannot be read at byte {at:,}: {error.strerror}",
+                file=self.name,
             ) from None
         if buffer:
             raise self.truncated_error(at, len(buffer), at)
@@ -199,6 +206,7 @@ class Cursor:
                 "too_large",
                 f"{safe(self.source.name)}: expected a header of at "
                 f"most {self.limit:,} bytes, found more",
+                file=self.source.name,
             )
 
     def peek(self, length: int) -> tuple[bytes, int]:

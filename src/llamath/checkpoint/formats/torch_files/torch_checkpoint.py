@@ -74,11 +74,8 @@ def _named(source: Source) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
-        text, name = str(error), safe(source.name)
-        hint = error.hint or (truncated_hint(source.name) if error.code in _TRUNCATED else "")
-        raise FormatError(
-            error.code, text if text.startswith(name) else f"{name}: {text}", hint=hint
-        ) from None
+        hint = truncated_hint(source.name) if error.code in _TRUNCATED else ""
+        raise error.in_file(source.name, hint) from None
 
 
 def _read_content(source: Source, interpreter: type[PickleInterpreter]) -> TorchContent:
