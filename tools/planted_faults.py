@@ -345,12 +345,6 @@ FAULTS = (
         "        return length\n",
     ),
     Fault(
-        "a wrapper does not tie the head of its text model",
-        "src/llamath/families/multimodal/gemma3.py",
-        "prefix=WHOLE, tied=True)",
-        "prefix=WHOLE)",
-    ),
-    Fault(
         "a family names the architecture of its GGUF files like its own type",
         "src/llamath/families/gpt_oss.py",
         'gguf_arch="gpt-oss"',

@@ -93,6 +93,10 @@ def test_commands_read_archives(tmp_path: Path) -> None:
     numpy.savez(tmp_path / "o.npz", a=numpy.array([{}], dtype=object))
     done = run("ls", str(tmp_path / "o.npz"))
     assert done.exit_code == 2 and "pickled Python objects" in done.stderr
+    numpy.savez(tmp_path / "b.npz", a=numpy.zeros(3, ">f4"))
+    done = run("ls", str(tmp_path / "b.npz"))
+    assert f"{tmp_path / 'b.npz'}: a has the unsupported dtype" in " ".join(done.stderr.split())
+    assert "save .astype('<f4')" in " ".join(done.stderr.split())
 
 
 def test_deflated_arrays_are_listed_and_not_read_in_place(tmp_path: Path) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from llamath.core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
+from llamath.core.positions import (
+    DynamicRope,
+    LinearRope,
+    Llama3Rope,
+    LongRope,
+    QwenDynamicRope,
+    Rope,
+    YarnRope,
+)
 from support.transformers_pair import logits, logits_match, pair, relative_difference
 
 pytestmark = pytest.mark.transformers
@@ -111,6 +119,15 @@ def test_padding_does_not_count_as_length() -> None:
         assert logits_match(
             padded[row : row + 1, pad:], logits(both.theirs, ids[row : row + 1, pad:]), both, ids
         )
+
+
+def test_qwen_keeps_the_angles_of_its_prompt() -> None:
+    ropes = (
+        QwenDynamicRope(theta=1e4, dim=8, original_context=32),
+        DynamicRope(theta=1e4, dim=8, original_context=32, factor=2.0),
+        Rope(theta=1e4, dim=8),
+    )
+    assert [x.angle_length(50, 40) for x in ropes] == [40, 50, 0]
 
 
 @torch.no_grad()

@@ -760,6 +760,12 @@ def test_inferred_config_keys_are_notes(hf: Callable[..., Path], tmp_path: Path)
     assert loaded.module.head.weight is loaded.module.embed.weight
 
 
+def test_changes_go_before_what_tensors_show(hf: Callable[..., Path], tmp_path: Path) -> None:
+    convert_checkpoint(str(hf()), str(tmp_path), ConvertOptions(to="meta"))
+    for changes, context in (({}, 4096), ({"max_position_embeddings": 77}, 77)):
+        assert open_verified(str(tmp_path), changes).model.tree.context == context
+
+
 def test_progress_reaches_the_total(hf: Callable[..., Path]) -> None:
     seen: list[tuple[int, int]] = []
     loaded = open_model(
