@@ -74,6 +74,12 @@ def test_top_p_stops_at_an_exact_sum() -> None:
     assert filter_top_p(x, 0.5).isfinite().tolist() == [[False, True, False]]
 
 
+def test_numbers_of_each_row_depend_on_the_seed() -> None:
+    firsts = {UniformNumbers(seed, row)() for seed in range(20) for row in range(20)}
+    assert len(firsts) == 400
+    assert UniformNumbers(3, 2)() == UniformNumbers(3, 2)()
+
+
 @pytest.mark.transformers
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 1.0), st.sampled_from([0.3, 1.0, 4.0]))
