@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import llamath
 from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.web.page_data.facts_data import facts_data
 from support.browser_page import Tab, at_widths, browser
@@ -39,6 +41,19 @@ def test_rows_state_the_facts(slug: str) -> None:
     rows = {x["name"]: x for x in data["rows"]}
     assert rows["KV cache"]["of"][0][-1] == f"{facts.kv_per_token:,} bytes"
     assert rows["Decode"]["of"][0][-1] == f"{facts.flops_first_token:,} FLOPs"
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3"])
+def test_hardware_has_the_gib_that_fit_prints(slug: str) -> None:
+    data = facts_data(model_of(slug))
+    for shown, x in zip(data["hardware"], fact_sheet(model_of(slug)).runs_on, strict=True):
+        assert x.gpu is not None
+        on = f"{x.gpu.count}x{x.gpu.device.name}"
+        printed = str(llamath.fit(model_of(slug), on=on, dtype=x.dtype))
+        found = re.search(r"([\d.,]+) of ([\d.,]+) GiB", printed)
+        assert found, printed
+        used, memory = re.findall(r"[\d.,]+\d", shown["used"])
+        assert (used, memory) == tuple(f"{float(y.replace(',', '')):,.1f}" for y in found.groups())
 
 
 # what follows needs Chromium
