@@ -46,6 +46,11 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "count llama-3-8b": ["-m", "llamath", "count", "llama-3-8b"],
         "fit llama-3.1-8b --on rtx-4090": _llamath("fit", "llama-3.1-8b", "--on", "rtx-4090"),
         "memory deepseek-v3": _llamath("memory", "deepseek-v3"),
+        "memory llama-3-8b --training recompute=full": _llamath(
+            "memory", "llama-3-8b", "--training", "recompute=full"
+        ),
+        "flops llama-3-8b": _llamath("flops", "llama-3-8b"),
+        "trace llama-3-8b": _llamath("trace", "llama-3-8b"),
         "names deepseek-v3 --names hf": _llamath("names", "deepseek-v3", "--names", "hf"),
     }
     for slug, shards in SHARDS.items():
