@@ -206,6 +206,23 @@ def test_passes_beyond_the_vocabulary_and_the_cache_are_refused() -> None:
         session.logits_address(1)
 
 
+def test_positions_beyond_their_table_are_refused() -> None:
+    """OPT's first row of positions is the third of the table; the engine checks it again."""
+    tree, stored = parts("opt")
+    rows = stored["positions.weight"].rows
+    model = NativeModel(tree, stored, "fp32", threads=1)
+    for known, tokens, message in (
+        (rows - 2, rows - 1, f"for {rows - 2} tokens, found {rows - 1}"),
+        (rows, rows - 1, f"a position is {rows - 2}"),
+    ):
+        model.max_positions = known
+        session = NativeSession(model, 1, rows)
+        session.reserve(rows, 0)
+        with pytest.raises(LlamathError, match=message):
+            session.run([Row(0, [1] * tokens, 0)])
+        assert session.run([Row(0, [1] * (rows - 2), 0)]) == 1
+
+
 def test_kernels_refuse_what_does_not_fit() -> None:
     library = load_library()
     from llamath.native.library import GroupComparison, Matrix
