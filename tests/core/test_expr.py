@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from llamath.core.expr import (
     Expr,
+    Power,
     ceil_div,
     floor_div,
     maximum,
@@ -128,3 +129,15 @@ def test_factors_and_brackets_are_not_multiplied_out() -> None:
         "⌈(512 + 64) / 32⌉·34",
     )
     assert (Expr.factor(1) * T).symbol == written_ceil_div(T, 1).symbol == "T"
+
+
+def test_power_is_a_float_that_keeps_its_dimensions() -> None:
+    h = Expr("h", 64)
+    power = 2 * h**-0.5
+    assert isinstance(power, Power) and power == 0.25 and type(h**2) is int
+    assert (power.base.symbol, power.exponent, power.factor) == ("h", -0.5, 2.0)
+    inverse = 1.5 / h**0.5
+    assert isinstance(inverse, Power) and inverse == 0.1875
+    assert (inverse.exponent, inverse.factor) == (-0.5, 1.5)
+    assert pickle.loads(pickle.dumps(power)).base.symbol == "h"
+    assert not isinstance(Expr.const(64) ** -0.5, Power)

@@ -3,7 +3,8 @@
 `Expr("H", 32) * Expr("h", 128)` is 4096 and is written `H·h`. Inside, an Expr is a polynomial over
 atoms: letters (dimensions of the model), variables (batch size, tokens, …, whose values can be
 changed with `at`), and functions of expressions, such as the minimum or a rounded quotient. Sums
-and products of Exprs stay exact and readable; any other arithmetic gives a plain int.
+and products of Exprs stay exact and readable; a power with a float is a `Power`; any other
+arithmetic gives a plain int.
 """
 
 from __future__ import annotations
@@ -310,6 +311,11 @@ class Expr(int):
     def __rsub__(self, other: int) -> Expr:
         return total((other, product((-1, self)))) if isinstance(other, int) else NotImplemented
 
+    def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
+        value = pow(int(self), exponent, modulus)
+        keeps = isinstance(exponent, float) and self.letters
+        return Power(value, self, exponent) if keeps else value
+
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return Expr.of, (self.terms,)
 
@@ -318,6 +324,34 @@ class Expr(int):
 
     __str__ = int.__repr__
     __hash__ = int.__hash__
+
+
+class Power(float):
+    """A number that follows from dimensions: `factor · base ^ exponent`, such as 1 / √h.
+
+    It is computed as the float that it is; products and quotients with numbers keep the expression.
+    """
+
+    base: Expr
+    exponent: float
+    factor: float
+
+    def __new__(cls, value: float, base: Expr, exponent: float = 1.0, factor: float = 1.0) -> Power:
+        self = float.__new__(cls, value)
+        self.base, self.exponent, self.factor = base, exponent, factor
+        return self
+
+    def __mul__(self, other: float) -> Power:
+        return Power(float(self) * other, self.base, self.exponent, self.factor * other)
+
+    def __rmul__(self, other: float) -> Power:
+        return Power(other * float(self), self.base, self.exponent, other * self.factor)
+
+    def __rtruediv__(self, other: float) -> Power:
+        return Power(other / float(self), self.base, -self.exponent, other / self.factor)
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Power, (float(self), self.base, self.exponent, self.factor)
 
 
 def total(values: Iterable[int]) -> Expr:

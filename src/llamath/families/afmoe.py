@@ -4,8 +4,6 @@ layers with a window.
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
@@ -65,7 +63,7 @@ def afmoe(c: Config) -> Decoder:
         c.get("num_dense_layers", 1),
     )
     layers = with_experts(c, layers, _moe(c, d), (i >= dense for i in range(L)))
-    embed = embedding(V, d, sqrt(d) if c.get("mup_enabled", False) else 1.0)
+    embed = embedding(V, d, d**0.5 if c.get("mup_enabled", False) else 1.0)
     c.ignore(
         "score_func",
         "n_group",

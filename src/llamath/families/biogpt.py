@@ -4,8 +4,6 @@ embeddings.
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
@@ -56,7 +54,7 @@ def biogpt(c: Config) -> Decoder:
         c.dim("L", "num_hidden_layers"),
     )
     c.ignore("layer_norm_eps")  # the norms of its class have the default of torch
-    embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0)
+    embed = embedding(V, d, d**0.5 if c.get("scale_embedding", True) else 1.0)
     positions = embedding(C + 2, d).replace(offset=2)
     return decoder(
         V,

@@ -4,8 +4,6 @@ scaled embeddings.
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer, SinusoidalEmbedding
@@ -41,7 +39,7 @@ def ctrl(c: Config) -> Decoder:
         mlp_norm=norm,
         mlp=mlp(d, F, "relu", bias=True),
     )
-    embed = embedding(V, d, sqrt(d)).extended(SinusoidalEmbedding, position_offset=0, steps=d // 2)
+    embed = embedding(V, d, d**0.5).extended(SinusoidalEmbedding, position_offset=0, steps=d // 2)
     tied, context = c.get("tie_word_embeddings", True), c.positive_int(any_name("n_positions"))
     return decoder(
         V,

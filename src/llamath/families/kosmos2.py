@@ -5,8 +5,6 @@ for each kind of token.
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import MLP, Decoder, Layer, NormedLinear, SinusoidalEmbedding
 from ..core.config import Config
@@ -79,7 +77,7 @@ def kosmos2(c: Config) -> Decoder:
         activation=c.activation("activation_function", "gelu"),
     )
     c.ignore("layerdrop", "init_std")
-    embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0)
+    embed = embedding(V, d, d**0.5 if c.get("scale_embedding", True) else 1.0)
     embed = embed.extended(
         SinusoidalEmbedding, position_offset=c.get("pad_token_id", 1) + 1, steps=d // 2 - 1
     )

@@ -4,8 +4,6 @@ scaled so that widths can be compared.
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import MLP, Decoder, Layer, MoE
@@ -38,7 +36,7 @@ def minicpm(c: Config) -> Decoder:
         attn=gqa(d, heads, bias=c.get("attention_bias", False), rope=read_rope(c, heads.head_dim)),
         mlp_norm=norm,
         mlp=mlp,
-        residual_multiplier=c.get("scale_depth", 1.0) / sqrt(L),
+        residual_multiplier=c.get("scale_depth", 1.0) / L**0.5,
     )
     embed, logit_scale = (
         embedding(V, d, c.get("scale_emb", 1.0)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..checkpoint.naming.gguf_names import GGUF_LATENT
 from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import Decoder, Layer
@@ -41,7 +39,7 @@ def minicpm3(c: Config) -> Decoder:
         ),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
-        residual_multiplier=1.0 if depth is None else depth / sqrt(L),
+        residual_multiplier=1.0 if depth is None else depth / L**0.5,
     )
     base = c.nullable("dim_model_base", 256)
     tied, context = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings")

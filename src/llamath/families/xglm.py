@@ -4,8 +4,6 @@ transformer.
 
 from __future__ import annotations
 
-from math import sqrt
-
 from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer, SinusoidalEmbedding
 from ..core.config import Config
@@ -32,7 +30,7 @@ def xglm(c: Config) -> Decoder:
         mlp(d, F, c.activation("activation_function", "gelu"), bias=True),
     )
     layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias=True), mlp_norm=norm, mlp=ff)
-    embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0).extended(
+    embed = embedding(V, d, d**0.5 if c.get("scale_embedding", True) else 1.0).extended(
         SinusoidalEmbedding, position_offset=2, steps=d // 2 - 1
     )
     layers, context = (
