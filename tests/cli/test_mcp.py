@@ -112,6 +112,17 @@ def test_tools_answer_what_the_commands_print(typed: Typed) -> None:
     assert {name for name, _, _ in CALLS} == set(TOOLS)
 
 
+def test_no_tool_has_an_option_that_writes_a_file() -> None:
+    writing = {"output", "o", "out", "picture", "force"}
+    options = {
+        x.lstrip("-") for tool in TOOLS.values() for p in parameters(tool).values() for x in p.opts
+    }
+    commands = {
+        x.lstrip("-") for tool in TOOLS.values() for p in tool.command.params for x in p.opts
+    }
+    assert not options & writing and commands >= {"output", "o", "force"}
+
+
 @pytest.mark.slow
 def test_listed_tools_have_the_parameters_of_the_commands() -> None:
     async def question(client: Any) -> Any:

@@ -118,8 +118,10 @@ def parameters(tool: ReportTool) -> dict[str, click.Parameter]:
 
 
 def _name(parameter: click.Parameter) -> str:
-    is_option = isinstance(parameter, click.Option)
-    return parameter.opts[0].lstrip("-").replace("-", "_") if is_option else parameter.name or ""
+    if not isinstance(parameter, click.Option):
+        return parameter.name or ""
+    long = next((x for x in parameter.opts if x.startswith("--")), parameter.opts[0])
+    return long.lstrip("-").replace("-", "_")
 
 
 def required(name: str, parameter: click.Parameter) -> bool:
