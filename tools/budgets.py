@@ -31,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "llamath"
 
 
+CODE = re.compile(r"^```console\n\$ llamath code .*?^```$", re.MULTILINE | re.DOTALL)
+
+
 class Budget(NamedTuple):
     """A figure, its limit, and what it is made of where that helps."""
 
@@ -145,10 +148,13 @@ def most_arguments() -> tuple[int, str]:
 
 
 def words_of_docs() -> dict[str, int]:
-    """Return the words of each page in docs/ without the decision records, as `wc -w` counts."""
+    """Return the words of each page in docs/ without the decision records, as `wc -w` counts;
+    files that `llamath code` writes are no words.
+    """
     docs = ROOT / "docs"
     pages = [x for x in docs.rglob("*.md") if "decisions" not in x.relative_to(docs).parts]
-    return {x.relative_to(docs).as_posix(): len(x.read_text().split()) for x in pages}
+    texts = {x.relative_to(docs).as_posix(): CODE.sub("", x.read_text()) for x in pages}
+    return {name: len(text.split()) for name, text in texts.items()}
 
 
 def budgets() -> list[Budget]:
@@ -156,9 +162,9 @@ def budgets() -> list[Budget]:
     lonely, (arguments, function), words = blocks_of_one_family(), most_arguments(), words_of_docs()
     longest = sorted(words, key=lambda x: -words[x])[:8]
     return [
-        Budget("commands", len(COMMANDS), 22),
-        Budget("options in all help texts", len(shown_options()), 130),
-        Budget("names of options and of their keys", len(distinct_names()), 119),
+        Budget("commands", len(COMMANDS), 23),
+        Budget("options in all help texts", len(shown_options()), 150),
+        Budget("names of options and of their keys", len(distinct_names()), 120),
         Budget("operations of the machine", len(operations()), 80),
         Budget("blocks in core of one family", len(lonely), 5, ", ".join(sorted(lonely))),
         Budget("arguments of a public function", arguments, 10, function),

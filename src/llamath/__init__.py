@@ -17,6 +17,7 @@ Understand a model
     config            every config key explained
     diff              why one model has more parameters than another
     trace             a forward pass step by step: shapes, FLOPs, KV cache
+    code              one readable PyTorch file that is the model
     explain           which model, with which change, has this many parameters
     design            dimensions for a number of parameters
     models            the presets
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from .analysis.check.same.weights_hash import HashReport as HashReport
     from .analysis.check.verify.check_checkpoint import VerifyReport as VerifyReport
     from .analysis.check.verify.structure_report import StructureReport as StructureReport
+    from .analysis.code.code_report import CodeReport as CodeReport
     from .analysis.size.cost.cost_report import CostReport as CostReport
     from .analysis.size.fit.fit_comparison import FitComparison as FitComparison
     from .analysis.size.fit.fit_report import FitReport as FitReport
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from .analysis.understand.explain.explanation import Explanation as Explanation
     from .analysis.understand.fact_sheet import FactSheet as FactSheet
     from .analysis.understand.preset_list import PresetList as PresetList
+    from .api import code as code
     from .api import compare_machines as compare_machines
     from .api import config as config
     from .api import convert as convert
@@ -176,7 +179,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "cli.serve": "serve",
-    "api": "count facts config diff trace explain design memory training_memory flops fit "
+    "api": "code count facts config diff trace explain design memory training_memory flops fit "
     "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
     "names stored_names convert merge models gpus same hash_weights run",
     "loading": "load",
@@ -188,6 +191,7 @@ _MODULES = {
     "core.parameter_count": "Parameters",
     "render.report": "Report",
     "runtime.reply": "Reply",
+    "analysis.code.code_report": "CodeReport",
     "analysis.understand.count.count_report": "CountReport StoredNamesReport",
     "analysis.understand.count.state_dict_count": "TensorCountReport",
     "analysis.understand.diff.model_diff": "DiffReport MultiDiffReport",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .analysis.check.same.weights_hash import HashReport
     from .analysis.check.verify.check_checkpoint import VerifyReport
     from .analysis.check.verify.structure_report import StructureReport
+    from .analysis.code.code_report import CodeReport
     from .analysis.graph.image_pass import Images
     from .analysis.size.cost.cost_report import CostReport
     from .analysis.size.fit.fit_comparison import FitComparison
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from .questions.layout import Layout
     from .questions.memory_questions import Lora, MemoryQuestion, Training, TrainingQuestion
     from .questions.parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
-    from .questions.pass_questions import FlopsQuestion, MeasuredSpeed, TraceQuestion
+    from .questions.pass_questions import CodeQuestion, FlopsQuestion, MeasuredSpeed, TraceQuestion
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
     from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price, Ram
     from .runtime.reply import Reply
@@ -217,6 +218,29 @@ def explain(
 
     question = ExplainQuestion.parse(number=number, like=like, all=all)
     return answer_explain(question)
+
+
+def code(
+    model: Source,
+    *,
+    kind: Literal["torch", "math", "latex"] = "torch",
+    names: Literal["llamath", "hf"] = "llamath",
+    part: str = "",
+) -> CodeReport:
+    """Write the code of a model: one readable PyTorch file that is the model, with its sizes, its
+    names in files, `load` and `generate`.
+
+    Of a multimodal model it is the text model. `report.text` is the code, and each of
+    `report.lines` has the operations and the weights that the line stands for.
+
+    kind: PyTorch, or the same statements as formulas in Unicode or LaTeX.
+    names: hf: Hugging Face's names for the attributes of the classes.
+    part: One class or function of the file: Attention, rope.
+    """
+    from .questions.pass_questions import CodeQuestion
+
+    question = CodeQuestion.parse(kind=kind, names=names, part=part)
+    return answer_code(load_family(model), question)
 
 
 def design(
@@ -904,6 +928,13 @@ def answer_explain(question: ExplainQuestion) -> Explanation:
 
     like = None if question.like is None else load_family(question.like)
     return explain_quantity(question.number, like, question.all)
+
+
+def answer_code(model: FamilyModel, question: CodeQuestion) -> CodeReport:
+    """Write the code of a model."""
+    from .analysis.code.code_report import write_code
+
+    return write_code(model, question.kind, question.names, question.part)
 
 
 def answer_names(model: Source, question: NamesQuestion, *, via: Via | None) -> NamesReport:

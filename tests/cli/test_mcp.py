@@ -76,6 +76,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("models", {"words": ["llama-3.1"]}, "models llama-3.1"),
     ("explain", {"number": "3540389888"}, "explain 3540389888"),
     ("names", {"model": "llama-3-8b", "names": "meta"}, "names llama-3-8b --names meta"),
+    ("code", {"model": "llama-3-8b", "part": "MLP"}, "code llama-3-8b --part MLP"),
     (
         "plan",
         {"model": "llama-3-8b", "on": "8xh100", "serve": True},

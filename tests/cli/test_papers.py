@@ -144,7 +144,7 @@ def test_no_cell_of_csv_is_a_formula(value: str) -> None:
 
 
 FOLDER = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
-WITHOUT_TABLES = {"run", "serve", "export"}
+WITHOUT_TABLES = {"code", "run", "serve", "export"}
 """Commands that answer with text, pages or a server."""
 OTHER_TABLES = {
     "count": ("llama-3-8b", "--unfold"),

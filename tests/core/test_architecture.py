@@ -169,8 +169,11 @@ def test_modules_form_no_cycle_even_inside_functions() -> None:
     assert not cycle({name: imported_files(name, tree) for name, tree in modules()})
 
 
+WRITTEN = "analysis/code/support/"
+"""Functions of PyTorch that `llamath code` writes into files."""
 ROOMS_OF_ANALYSIS = {
     "graph": "",
+    "code": "graph",
     "storage": "graph",
     "check": "graph storage",
     "size": "graph storage",
@@ -228,8 +231,18 @@ def test_third_party_packages_are_imported_where_allowed() -> None:
             for module, _ in imports(name, tree)
             if not module.startswith(".")
         }:
-            if package not in sys.stdlib_module_names:
+            if package not in sys.stdlib_module_names and not name.startswith(WRITTEN):
                 assert package_of(name) in EXTRAS.get(package, set()), f"{name} imports {package}"
+
+
+def test_what_code_writes_is_read_and_not_imported() -> None:
+    importing = {
+        name: file
+        for name, tree in modules()
+        for file in imported_files(name, tree)
+        if file.startswith(WRITTEN)
+    }
+    assert not importing and any(name.startswith(WRITTEN) for name, _ in modules())
 
 
 def test_test_names_have_at_most_ten_words() -> None:
@@ -301,9 +314,9 @@ def test_only_the_script_of_the_subprocess_imports_transformers() -> None:
         for module, _ in imports(name, tree)
         if module.partition(".")[0] in ("torch", "transformers")
     }
-    assert {name for name in heavy if package_of(name) != "torch"} == {
-        "generic/transformers_script.py"
-    }
+    assert {
+        name for name in heavy if package_of(name) != "torch" and not name.startswith(WRITTEN)
+    } == {"generic/transformers_script.py"}
     script = next(tree for name, tree in modules() if name == "generic/transformers_script.py")
     assert not imported_packages("generic/transformers_script.py", script)
 

@@ -78,6 +78,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("explain 3540389888", "explain?number=3540389888"),
     ("explain 685B --like deepseek-v3 --all", "explain?number=685B&like=deepseek-v3&all=true"),
     ("names llama-3-8b", "names?model=llama-3-8b"),
+    ("code llama-3-8b --form math --names hf", "code?model=llama-3-8b&form=math&names=hf"),
     ("names llama-3-8b --names gguf --dtype q4_k_m", "names?model=llama-3-8b&names=gguf&dtype=q4_k_m"),
     ("quants qwen3-8b --on rtx-4090", "quants?model=qwen3-8b&on=rtx-4090"),
     ("fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe", "fit?model=gpt-oss-120b&on=rtx-3060&ram=64GiB&dtype=mxfp4_moe"),

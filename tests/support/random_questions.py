@@ -71,6 +71,7 @@ def random_question(rng: random.Random) -> Question:
     common, on = sequences(rng), machine(rng)
     asked: dict[str, dict[str, Any]] = {
         "facts": {},
+        "code": {},
         "memory": common | given(on=rng.choice((None, rng.choice(GPUS)))),
         "training_memory": training(rng),
         "fit": common | {"on": on},

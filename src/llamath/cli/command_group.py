@@ -29,6 +29,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "config": "every config key explained, as config.json and params.json",
         "diff": "why one model has more parameters than another",
         "trace": "a forward pass step by step: shapes, FLOPs, KV cache",
+        "code": "the model as one readable PyTorch file, or as formulas",
         "explain": "which model, with which change, has this many parameters",
         "design": "dimensions for a number of parameters",
         "models": "list the presets",

@@ -87,6 +87,7 @@ TOOLS: Mapping[str, ReportTool] = {
                 "memory",
             )
         ),
+        ReportTool(name="code", omitted=frozenset(("output",))),
         ReportTool(name="fit", omitted=frozenset(("draft",))),
         *(ReportTool(name=name) for name in ("quants", "flops", "plan")),
         ReportTool(name="gpus", omitted=frozenset(("output",))),

@@ -47,6 +47,36 @@ class TraceQuestion(Question):
     )
 
 
+class CodeQuestion(Question):
+    """Write the code of a model: one readable PyTorch file that is the model, with its sizes, its
+    names in files, `load` and `generate`.
+
+    Of a multimodal model it is the text model. `report.text` is the code, and each of
+    `report.lines` has the operations and the weights that the line stands for.
+    """
+
+    function: ClassVar[str] = "code"
+    report: ClassVar[str] = "CodeReport"
+    loader: ClassVar[str] = "load_family"
+
+    kind: Literal["torch", "math", "latex"] = ask(
+        choice("torch", "math", "latex"),
+        default="torch",
+        option="--form",
+        help="PyTorch, or the same statements as formulas in Unicode or LaTeX.",
+    )
+    names: Literal["llamath", "hf"] = ask(
+        choice("llamath", "hf"),
+        default="llamath",
+        help="hf: Hugging Face's names for the attributes of the classes.",
+    )
+    part: str = ask(
+        text("Attention", metavar="NAME"),
+        default="",
+        help="One class or function of the file: Attention, rope.",
+    )
+
+
 if TYPE_CHECKING:
     from ..hardware import Device
 

@@ -13,7 +13,7 @@ from .fit_questions import (
 )
 from .memory_questions import MemoryQuestion, TrainingQuestion
 from .parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
-from .pass_questions import FlopsQuestion
+from .pass_questions import CodeQuestion, FlopsQuestion
 from .plan_questions import PlanQuestion, ServingPlanQuestion
 from .serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from .settings import Question
@@ -21,6 +21,7 @@ from .settings import Question
 QUESTIONS: tuple[type[Question], ...] = (
     CountQuestion,
     ExplainQuestion,
+    CodeQuestion,
     DesignQuestion,
     MemoryQuestion,
     TrainingQuestion,

@@ -1,0 +1,189 @@
+"""Llama 3 8B: 8,030,261,248 parameters.
+
+Llama 1 to 3.3 and derivatives: pre-norm, rotary, grouped queries, SwiGLU.
+
+Parameters: V·d + L·(2·d + 2·H·h·d + 2·K·h·d + 3·F·d) + d + V·d = 8,030,261,248.
+
+Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; all
+others are fields of Config.
+
+Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
+batch have the same length, and there is no dropout.
+"""
+
+import glob
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention, silu
+
+
+@dataclass
+class Config:
+    """The sizes and numbers of Llama 3 8B."""
+
+    d: int = 4096            # hidden_size
+    H: int = 32              # num_attention_heads
+    K: int = 8               # num_key_value_heads
+    h: int = 128             # head_dim
+    V: int = 128_256         # vocab_size
+    F: int = 14_336          # intermediate_size
+    L: int = 32              # num_hidden_layers
+    theta: float = 500000.0  # base of the rotary positions
+    eps: float = 1e-05       # epsilon of the norms
+
+
+def rope(x, pos, theta):
+    """Rotate pairs of channels of each head by the angle pos · θ^(−2i/n), i the pair's number."""
+    n = x.shape[-1]
+    frequencies = 1 / theta ** (torch.arange(0, n, 2, device=x.device) / n)  # (n / 2,)
+    angles = pos[:, None, None] * frequencies  # (T, 1, n / 2)
+    cos, sin = angles.cos(), angles.sin()
+    a, b = x.float().chunk(2, -1)  # pairs are channels i and i + n/2
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
+
+
+def attention(q, k, v, pos):
+    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
+    mask = j <= i  # (T, S)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
+    y = scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    return y.transpose(1, 2)  # (B, T, H, h)
+
+
+class Cache(dict):
+    """What modules keep of the tokens read so far: keys and values, or states."""
+
+    length = 0
+
+    def append(self, module, *new):
+        """Add the rows of new tokens to those of a module, and return all, (B, S, …) each."""
+        if module in self:
+            new = tuple(torch.cat(x, 1) for x in zip(self[module], new, strict=True))
+        self[module] = new
+        return new
+
+
+class Attention(nn.Module):
+    """Grouped-query attention: H queries share K heads of keys and values."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.H, self.h, self.theta, self.K = c.H, c.h, c.theta, c.K
+        self.q = nn.Linear(c.d, c.H * c.h, bias=False)  # [H·h, d] = [4096, 4096]
+        self.k = nn.Linear(c.d, c.K * c.h, bias=False)  # [K·h, d] = [1024, 4096]
+        self.v = nn.Linear(c.d, c.K * c.h, bias=False)  # [K·h, d] = [1024, 4096]
+        self.o = nn.Linear(c.H * c.h, c.d, bias=False)  # [d, H·h] = [4096, 4096]
+
+    def forward(self, x, pos, cache):
+        q = rope(self.q(x).unflatten(-1, (self.H, self.h)), pos, self.theta)
+        k = rope(self.k(x).unflatten(-1, (self.K, self.h)), pos, self.theta)
+        v = self.v(x).unflatten(-1, (self.K, self.h))  # (B, T, K, h) = (B, T, 8, 128)
+        k, v = cache.append(self, k, v)  # (B, S, K, h) = (B, S, 8, 128) each
+        return self.o(attention(q, k, v, pos).flatten(-2))  # (B, T, d)
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate x) · up x)."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.gate = nn.Linear(c.d, c.F, bias=False)  # [F, d] = [14336, 4096], 58,720,256 parameters
+        self.up = nn.Linear(c.d, c.F, bias=False)    # [F, d] = [14336, 4096], 58,720,256 parameters
+        self.down = nn.Linear(c.F, c.d, bias=False)  # [d, F] = [4096, 14336], 58,720,256 parameters
+
+    def forward(self, x):
+        return self.down(silu(self.gate(x)) * self.up(x))  # (B, T, d)
+
+
+class Layer(nn.Module):
+    """One layer: x += attn(attn_norm x); x += mlp(mlp_norm x)."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.attn_norm = nn.RMSNorm(c.d, eps=c.eps)  # [d] = [4096]
+        self.attn = Attention(c)                     # 41,943,040 parameters
+        self.mlp_norm = nn.RMSNorm(c.d, eps=c.eps)   # [d] = [4096]
+        self.mlp = MLP(c)                            # 176,160,768 parameters
+
+    def forward(self, x, pos, cache):
+        x = x + self.attn(self.attn_norm(x), pos, cache)  # (B, T, d)
+        return x + self.mlp(self.mlp_norm(x))  # (B, T, d)
+
+
+class Model(nn.Module):
+    """The whole model, from token ids to logits."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.embed = nn.Embedding(c.V, c.d)          # [V, d] = [128256, 4096]
+        self.layers = nn.ModuleList([Layer(c) for _ in range(c.L)])  # 32 × 218,112,000 parameters
+        self.norm = nn.RMSNorm(c.d, eps=c.eps)       # [d] = [4096]
+        self.head = nn.Linear(c.d, c.V, bias=False)  # [V, d] = [128256, 4096]
+
+    def forward(self, ids, cache=None):  # ids (B, T) of new tokens
+        cache = Cache() if cache is None else cache
+        length = cache.length + ids.shape[1]  # of the sequence up to now
+        pos = torch.arange(cache.length, length, device=ids.device)
+        x = self.embed(ids)  # (B, T, d)
+        for layer in self.layers:
+            x = layer(x, pos, cache)
+        cache.length += ids.shape[1]
+        return self.head(self.norm(x))  # (B, T, V) = (B, T, 128256)
+
+
+NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
+    "embed": "model.embed_tokens",  # meta: tok_embeddings, gguf: token_embd
+    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",
+    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",  # meta: attention.wq, gguf: attn_q
+    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",  # meta: attention.wk, gguf: attn_k
+    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",  # meta: attention.wv, gguf: attn_v
+    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",  # meta: attention.wo, gguf: attn_output
+    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",
+    "layers.{}.mlp.gate": "model.layers.{}.mlp.gate_proj",  # meta: feed_forward.w1, gguf: ffn_gate
+    "layers.{}.mlp.up": "model.layers.{}.mlp.up_proj",  # meta: feed_forward.w3, gguf: ffn_up
+    "layers.{}.mlp.down": "model.layers.{}.mlp.down_proj",  # meta: feed_forward.w2, gguf: ffn_down
+    "norm": "model.norm",  # meta: norm, gguf: output_norm
+    "head": "lm_head",                                                 # meta: output, gguf: output
+}
+
+
+def stored_name(name):
+    """The name in a file of a weight here."""
+    pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
+    module, _, leaf = pattern.rpartition(".")
+    return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
+
+
+def load(folder, c=None):
+    """Read a checkpoint with these names: a folder with *.safetensors files."""
+    from safetensors.torch import load_file
+
+    c, stored, state = c or Config(), {}, {}
+    for file in glob.glob(f"{folder}/*.safetensors"):
+        stored |= load_file(file)
+    with torch.device("meta"):
+        model = Model(c)
+    for name in model.state_dict():
+        state[name] = stored[stored_name(name)]
+    model.load_state_dict(state, assign=True)
+    return model
+
+
+@torch.no_grad()
+def generate(model, ids, n):
+    """Append the n most likely tokens to ids (B, T), one after the other."""
+    cache, new = Cache(), ids
+    for _ in range(n):
+        new = model(new, cache)[:, -1:].argmax(-1)
+        ids = torch.cat((ids, new), 1)
+    return ids
+
+
+if __name__ == "__main__":
+    with torch.device("meta"):  # without memory
+        model = Model(Config())
+    assert sum(x.numel() for x in model.parameters()) == 8_030_261_248

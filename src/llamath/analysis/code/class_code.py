@@ -1,0 +1,239 @@
+"""`ClassCode`: one class of the written file, for all blocks of a type that compute the same.
+
+The syntax trees of its variants are merged: what differs between them, a size, a number or a part,
+becomes a parameter of the class (anti-unification).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.tree import Block
+from .forward_code import ForwardWriter, Line
+from .recorded_code import Body
+from .symbols import DIM, NUMBER, clone, is_dimension, is_number, parse, tag_of, unparse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Attribute(NamedTuple):
+    """A module or parameter that a class makes: its name, its expression, and what it is."""
+
+    name: str
+    tree: ast.expr
+    note: str
+    weights: tuple[str, ...] = ()
+
+
+class Variant:
+    """The class that one block would be by itself."""
+
+    def __init__(
+        self, block: Block, body: Body, attributes: list[Attribute], forward: ForwardWriter
+    ) -> None:
+        self.block = block
+        self.body = body
+        self.attributes = attributes
+        self.lines = forward.lines
+        self.inputs = forward.inputs
+
+    @property
+    def skeleton(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Its text without numbers and dimensions: that of variants of one class is the same."""
+        lines = [_blank_text(x.tree) for x in self.lines]
+        return tuple([x.name for x in self.attributes]), tuple(lines)
+
+
+class ClassCode:
+    """A class, and the arguments that each of its blocks is made with."""
+
+    def __init__(self, name: str, variants: list[Variant]) -> None:
+        self.name = name
+        self.variants = variants
+        self.block = variants[0].block
+        self.body = variants[0].body
+        self.inputs = variants[0].inputs
+        self.parameters: list[str] = []
+        self.numeric: set[str] = set()  # parameters that are numbers, given by name
+        self.arguments: dict[int, list[ast.expr]] = {id(x.block): [] for x in variants}
+        self._holes: dict[tuple[str, ...], str] = {}
+        self.attributes = [
+            self._merged_attribute(i, [x.attributes[i] for x in variants])
+            for i in range(len(variants[0].attributes))
+        ]
+        self.lines = [
+            self._merged_line([x.lines[i] for x in variants]) for i in range(len(variants[0].lines))
+        ]
+        self._sort_parameters()
+        self._find_names()
+
+    def _merged_attribute(self, _: int, found: list[Attribute]) -> Attribute:
+        name = found[0].name
+        weights = tuple(dict.fromkeys(y for x in found for y in x.weights))
+        tree = self._merge([x.tree for x in found], name, in_forward=False)
+        notes = {x.note for x in found}
+        first = found[0].note
+        if len(notes) > 1:
+            first = first.split(" = ")[0] if " = " in first else ""
+            first = first if len({x.note.split(" = ")[0] for x in found}) == 1 else ""
+        return Attribute(name, tree, first, weights)
+
+    def _merged_line(self, found: list[Line]) -> Line:
+        tree = self._merge([x.tree for x in found], "value", in_forward=True)
+        comment = found[0].comment
+        if len({x.comment for x in found}) > 1:
+            comment = _general([x.comment.split(" = ")[0] for x in found])
+        return Line(
+            tree,
+            comment,
+            (y for x in found for y in x.operations),
+            (y for x in found for y in x.weights),
+        )
+
+    def _merge(self, nodes: list[Any], hint: str, *, in_forward: bool) -> Any:
+        """Return one tree for several, with a parameter for each part that differs."""
+        if len({ast.dump(x) for x in nodes}) == 1:
+            return nodes[0]
+        first = copy.copy(nodes[0])
+        if all(isinstance(x, ast.BinOp) and type(x.op) is type(first.op) for x in nodes):
+            for side in ("left", "right"):  # H₁ · h and H₂ · h differ in one letter
+                parts = [getattr(x, side) for x in nodes]
+                setattr(first, side, self._merge(parts, hint, in_forward=in_forward))
+            return first
+        if any(map(is_dimension, nodes)):
+            names = (y.id for x in nodes for y in ast.walk(x) if isinstance(y, ast.Name))
+            letter = next((x.removeprefix(DIM) for x in names if x.startswith(DIM)), hint)
+            return self._hole(nodes, letter.rstrip("0123456789") or letter, in_forward)
+        if any(map(is_number, nodes)):
+            tags = (tag_of(x.id) for x in nodes if isinstance(x, ast.Name))
+            return self._hole(nodes, next(tags, hint), in_forward)
+        differ = any(type(x) is not type(first) for x in nodes)
+        if differ or (
+            isinstance(first, ast.Call) and len({_blank_text(x.func) for x in nodes}) > 1
+        ):
+            return self._hole(nodes, hint, in_forward)
+        if isinstance(first, ast.ListComp) and len({_blank_text(x) for x in nodes}) > 1:
+            return self._hole(nodes, hint, in_forward)  # each of its modules is made anew
+        for field, value in ast.iter_fields(first):
+            own = [getattr(x, field) for x in nodes]
+            if isinstance(value, list):
+                if len({len(x) for x in own}) > 1:
+                    return self._hole(nodes, hint, in_forward)
+                merged = [
+                    self._merge(list(x), hint, in_forward=in_forward)
+                    if isinstance(x[0], ast.AST)
+                    else x[0]
+                    for x in zip(*own, strict=True)
+                ]
+                setattr(first, field, merged)
+            elif isinstance(value, ast.AST):
+                setattr(first, field, self._merge(own, hint, in_forward=in_forward))
+            elif len({repr(x) for x in own}) > 1:
+                return self._hole(nodes, hint, in_forward)
+        return first
+
+    def _hole(self, nodes: list[Any], hint: str, in_forward: bool) -> ast.expr:
+        """Return a parameter; equal numbers share one, modules never do."""
+        sizes = all(is_number(x) or is_dimension(x) for x in nodes)
+        assert sizes or not in_forward, "variants of one class compute the same"
+        key = tuple(map(ast.dump, nodes))
+        has_calls = any(isinstance(y, ast.Call) for x in nodes for y in ast.walk(x))
+        key += (str(len(self._holes)),) if has_calls else ()
+        if key not in self._holes:
+            name = hint
+            while name in self._holes.values() or (name == "c"):
+                name += "_"
+            self._holes[key] = name
+            self.parameters.append(name)
+            if all(map(is_number, nodes)):
+                self.numeric.add(name)
+            for x, tree in zip(self.variants, nodes, strict=True):
+                self.arguments[id(x.block)].append(clone(tree))
+        return parse(f"self.{self._holes[key]}" if in_forward else self._holes[key])
+
+    def _sort_parameters(self) -> None:
+        """Put numbers, which are given by name, after the others."""
+        order = sorted(
+            range(len(self.parameters)), key=lambda i: self.parameters[i] in self.numeric
+        )
+        self.arguments = {k: [v[i] for i in order] for k, v in self.arguments.items()}
+        self.parameters = [self.parameters[i] for i in order]
+
+    def _find_names(self) -> None:
+        in_forward = _names(x.tree for x in self.lines)
+        in_init = _names(x.tree for x in self.attributes)
+        read = {
+            y.attr for x in self.lines for y in ast.walk(x.tree) if isinstance(y, ast.Attribute)
+        }
+        own = {x.name for x in self.attributes}
+        # placeholders that forward reads, parameters that it does, and whether any needs the config
+        self.kept_symbols = [x for x in in_forward if x.startswith((DIM, NUMBER))]
+        self.kept_parameters = [x for x in self.parameters if x in read and x not in own]
+        self.needs_config = bool(self.kept_symbols) or any(
+            x == "c" or x.startswith((DIM, NUMBER)) for x in in_init
+        )
+
+    def made(self, block: Block) -> ast.expr:
+        """Return the expression that makes one of its blocks."""
+        call = ast.Call(ast.Name(self.name), [ast.Name("c")] if self.needs_config else [], [])
+        for name, x in zip(self.parameters, self.arguments[id(block)], strict=True):
+            tree = clone(x)
+            if name in self.numeric:
+                call.keywords.append(ast.keyword(name, tree))
+            else:
+                call.args.append(tree)
+        return call
+
+
+def _names(trees: Iterable[ast.AST]) -> list[str]:
+    """Return the names in trees, each once, in order."""
+    return list(dict.fromkeys(y.id for x in trees for y in _in_order(x) if isinstance(y, ast.Name)))
+
+
+def _in_order(tree: ast.AST) -> Iterable[ast.AST]:
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        yield from _in_order(child)
+
+
+class _Blank(ast.NodeTransformer):
+    """Puts one name in the place of numbers and dimensions."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return node if isinstance(node.value, str) else ast.Name("number")
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Name("number") if node.id.startswith((DIM, NUMBER)) else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        return ast.Name("number") if is_dimension(node) else self.generic_visit(node)
+
+
+def _blank_text(tree: ast.AST) -> str:
+    """Return the text of a tree without numbers and dimensions."""
+    return unparse(_Blank().visit(clone(tree)))
+
+
+def _general(shapes: list[str]) -> str:
+    """Return one comment for shapes that differ: that of the first, with … where they do."""
+    split = [x.partition(":")[0].strip("()").split(", ") for x in shapes]
+    last = {x[-1] for x in split}
+    if len({len(x) for x in split}) > 1:
+        return f"(…, {split[0][-1]})" if len(last) == 1 else ""
+    parts = (x[0] if len(set(x)) == 1 else "…" for x in zip(*split, strict=True))
+    return f"({', '.join(parts)})"
+
+
+def variants_by_class(
+    variants: list[Variant], name: Callable[[Variant, Variant, int], str]
+) -> list[ClassCode]:
+    """Return the classes of the blocks of one type."""
+    groups: dict[Any, list[Variant]] = {}
+    for x in variants:
+        groups.setdefault(x.skeleton, []).append(x)
+    first = variants[0]
+    return [ClassCode(name(first, x[0], i), x) for i, x in enumerate(groups.values())]

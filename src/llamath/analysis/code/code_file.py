@@ -1,0 +1,567 @@
+"""`write_file`: the lines of the one readable PyTorch file that is a model."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...checkpoint.naming.scheme import Scheme
+from ...core.tree import LETTERS, Block, Stack, fold
+from ...model import FamilyModel
+from ...utils.record_type import Record
+from .checkpoint_names import hf_attributes as attributes_of
+from .checkpoint_names import name_rows, views
+from .class_code import ClassCode
+from .class_words import class_summary
+from .forward_code import Line
+from .line_breaks import WIDTH, break_line, with_comment, wrap
+from .model_code import ModelWriter
+from .refusal import NotWritten
+from .symbols import DIM, NUMBER, clone, tag_of, unparse
+
+
+class FileLine(Record):
+    """A line of the file, and what it stands for."""
+
+    text: str
+    block: str = ""  # the class that it is in
+    operations: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()  # patterns of paths
+
+
+_NOTES: Mapping[str, str] = {
+    "eps": "epsilon of the norms",
+    "theta": "base of the rotary positions",
+    "local_theta": "base of the rotary positions of layers with a window",
+    "rope_factor": "factor of the context of pretraining",
+    "original_context": "tokens of the context of pretraining",
+    "low_freq_factor": "pairs that turn less often are slowed down",
+    "high_freq_factor": "pairs that turn more often stay",
+    "beta_fast": "pairs that turn more often in that context stay",
+    "beta_slow": "pairs that turn less often are slowed down",
+    "attention_factor": "factor of the rotated queries and keys",
+    "rotary_dim": "channels of a head that turn",
+    "window": "tokens that a layer with a window sees",
+    "chunk": "tokens of a chunk, which see each other",
+    "softcap": "limit of the logits",
+    "attention_softcap": "limit of the attention scores",
+    "attention_scale": "factor of the attention scores",
+    "attention_scale_factor": "factor of the attention scores",
+    "routed_scaling_factor": "factor of the experts' weights",
+    "groups": "groups of experts",
+    "kept_groups": "groups of which a token's experts are",
+    "top_k": "num_experts_per_tok",
+    "layers": "number of layers",
+    "max_bias": "exponent of ALiBi's steepest slope",
+    "limit": "limit of activations",
+    "gate_limit": "limit of the gate and of up",
+    "gate_alpha": "factor inside the sigmoid",
+    "residual_multiplier": "factor of each branch",
+    "logit_scale": "factor of the logits",
+    "embedding_scale": "factor of the embeddings",
+}
+"""What a number of the config is, by its tag."""
+
+
+class _Resolve(ast.NodeTransformer):
+    """Puts attributes of the config, or of the module, in the place of symbols."""
+
+    def __init__(self, owner: str, fields: Mapping[str, str], taken: Iterable[str] = ()) -> None:
+        self._owner = owner
+        self._fields = fields
+        self._taken = frozenset(taken)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if unparse(node.func) in ("nn.Linear", "nn.LayerNorm"):  # they have a bias by default
+            node.keywords = [x for x in node.keywords if ast.unparse(x) != "bias=True"]
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if not node.id.startswith((DIM, NUMBER)):
+            return node
+        name = self._fields[node.id]
+        name += "_" if name in self._taken else ""
+        return ast.Attribute(ast.Name(self._owner), name)
+
+
+class _Rename(ast.NodeTransformer):
+    """Gives the attributes of blocks other names."""
+
+    def __init__(self, writer: FileWriter, block: Block) -> None:
+        self._writer = writer
+        self._block = block
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        owner = self._owner(node.value)
+        if owner is not None:
+            node.attr = self._writer.attribute(owner, node.attr)
+        return node
+
+    def _owner(self, x: ast.expr) -> Block | None:
+        """Return the block that an expression is, before any attribute in it is renamed."""
+        if isinstance(x, ast.Name):
+            return self._block if x.id == "self" else None
+        if isinstance(x, ast.Subscript):
+            return self._owner(x.value)
+        outer = self._owner(x.value) if isinstance(x, ast.Attribute) else None
+        if outer is None:
+            return None
+        assert isinstance(x, ast.Attribute)
+        own = (name for name, _ in outer.children if self._writer.attribute(outer, name) == x.attr)
+        child = getattr(outer, next(own, x.attr), None)
+        return next(iter(child)) if isinstance(child, Stack) else _as_block(child)
+
+
+def _as_block(x: object) -> Block | None:
+    return x if isinstance(x, Block) else None
+
+
+class FileWriter:
+    """Writes the file of a model."""
+
+    def __init__(self, model: FamilyModel, scheme: Scheme, *, hf_attributes: bool = False) -> None:
+        self._model = model
+        self._scheme = scheme
+        self._code = ModelWriter(model)
+        self._attributes = attributes_of(self._code, scheme) if hf_attributes else {}
+        self._keep_paths_apart()
+        self._fields: dict[str, str] = {}  # symbol → field of the config
+        self._values: dict[str, Any] = {}  # field → value
+        self._views = views(model.tree, scheme, self._dimension)
+        self._find_fields()
+        self.buffers = sum(
+            int(x.weight.size) * int(x.copies) for x in fold(model.tree) if x.weight.buffer
+        )
+        self.trained = sum(
+            int(x.weight.parameters) * int(x.copies)
+            for x in fold(model.tree)
+            if not x.weight.buffer
+        )
+
+    def _keep_paths_apart(self) -> None:
+        """Leave attributes their names that would give two weights one path, as in layers of two
+        kinds.
+        """
+        known: dict[str, str] = {}
+        for x in fold(self._model.tree) if self._attributes else ():
+            other = known.setdefault(self.path(x.pattern), x.pattern)
+            if other != x.pattern:
+                names = {*x.pattern.split("."), *other.split(".")}
+                same = set(x.pattern.split(".")) & set(other.split("."))
+                kept = {k: v for k, v in self._attributes.items() if k[1] not in names - same}
+                self._attributes = kept
+                self._keep_paths_apart()
+                return
+
+    def _find_fields(self) -> None:
+        """Find the fields of the config: dimensions and numbers that the code mentions."""
+        used = dict.fromkeys(
+            y.id
+            for code in self._code.classes
+            for tree in (*(x.tree for x in code.attributes), *(x.tree for x in code.lines))
+            for y in ast.walk(tree)
+            if isinstance(y, ast.Name) and y.id.startswith((DIM, NUMBER))
+        )
+        letters = dict(self._code.letters) | self._code.symbols.letters
+        order = [x for x in self._model.key_by_symbol if x in letters]
+        order += [x for x in letters if x not in order]
+        read = {DIM + x for view in self._views for x in re.findall(r"\bc\.(\w+)", view.text)}
+        for letter in order:
+            if DIM + letter in used.keys() | read:
+                self._fields[DIM + letter] = letter
+                self._values[letter] = letters[letter]
+        for symbol in used:
+            if symbol.startswith(NUMBER):
+                tag, value = self._code.symbols.numbers[symbol]
+                name, i = tag, 1
+                while name in self._values:
+                    i += 1
+                    name = f"{tag}_{i}"
+                self._fields[symbol] = name
+                self._values[name] = value
+
+    def _dimension(self, x: int) -> str:
+        tree = self._code.symbols.dimension(x)
+        return re.sub(DIM, "c.", unparse(tree))
+
+    # The file
+
+    def lines(self) -> list[FileLine]:
+        """Return all lines."""
+        parts = [
+            *self._config(),
+            *self._support(),
+            *(self._class(code) for code in self._code.classes),
+            *self._loading(),
+            _plain(
+                "@torch.no_grad()",
+                "def generate(model, ids, n):",
+                '    """Append the n most likely tokens to ids (B, T), one after the other."""',
+                "    cache, new = Cache(), ids",
+                "    for _ in range(n):",
+                "        new = model(new, cache)[:, -1:].argmax(-1)",
+                "        ids = torch.cat((ids, new), 1)",
+                "    return ids",
+            ),
+            _plain(*self._end()),
+        ]
+        lines = [x for part in parts for x in (*_plain("", ""), *part)]
+        functions, lines = _named_functions(lines)
+        text = "\n".join(x.text for x in lines)
+        modules = [x for x in ("glob", "math", "re") if re.search(rf"(?<![\w.]){x}\.", text)]
+        imports = [f"import {x}" for x in modules] + ["from dataclasses import dataclass", ""]
+        imports += ["import torch", "from torch import nn"]
+        if functions:
+            line = f"from torch.nn.functional import {', '.join(functions)}"
+            imports += [line] if len(line) <= WIDTH else break_line(f"{line[:32]}({line[32:]})")
+        return [*_plain(*self._head(), "", *imports), *lines]
+
+    def _head(self) -> list[str]:
+        model, code = self._model, self._code
+        module = sys.modules.get(f"llamath.families.{model.family.name}")
+        about = (module.__doc__ or "").strip().split("\n\n")[0] if module else ""
+        n = model.parameters.total
+        tokens, keys = code.record.new_tokens.symbol, code.record.past_tokens.symbol
+        lines = [f'"""{model.name}: {n:,} parameters.', ""]
+        lines += [*wrap(" ".join(about.split())), ""] if about else []
+        partial = [x for x in model.notes if x.startswith("text model only")]
+        lines += [y for x in partial for y in (*wrap(f"{x[0].upper()}{x[1:]}."), "")]
+        lines += [*wrap(f"Parameters: {model.count.formula.symbols} = {n:,}."), ""]
+        letters = (
+            f"Letters of shapes: B sequences, {tokens} new tokens, {keys} tokens up to now, those "
+            "in the cache included; all others are fields of Config."
+        )
+        how = (
+            "Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All "
+            "sequences of a batch have the same length, and there is no dropout."
+        )
+        return [*lines, *wrap(letters), "", *wrap(how), '"""']
+
+    def _config(self) -> Iterator[list[FileLine]]:
+        keys = self._model.key_by_symbol
+        rows = []
+        for symbol, name in self._fields.items():
+            value = self._values[name]
+            note = keys.get(name, "") if symbol.startswith(DIM) else _NOTES.get(tag_of(symbol), "")
+            if not note and symbol.startswith(NUMBER):
+                note = tag_of(symbol).replace("_", " ")
+            rows.append(
+                (f"    {name}: {type(value).__name__} = {_number(value)}", note.split("|")[0])
+            )
+        width = max((len(a) for a, _ in rows if len(a) < 50), default=0)
+        lines = ["@dataclass", "class Config:"]
+        lines += [*_docstring(f"The sizes and numbers of {self._model.name}.", 4), ""]
+        for a, b in rows:
+            line = with_comment(a, b, width)
+            lines += break_line(a) if len(a) > WIDTH else [line if len(line) <= WIDTH else a]
+        yield _plain(*lines)
+
+    def _support(self) -> Iterator[list[FileLine]]:
+        for name, lines in self._code.support():
+            yield [FileLine(text=x, block=name) for x in lines]
+
+    def _class(self, code: ClassCode) -> list[FileLine]:
+        whole = code.name == "Model"
+        own = {self.attribute(code.block, x.name) for x in code.attributes}
+        init = _Resolve("c", self._fields)
+        forward = _Resolve("self", self._fields, own)
+        ropes = _Pack()
+        renamed = _Rename(self, code.block)
+        trees = [ropes.visit(renamed.visit(clone(x.tree))) for x in code.lines]
+        arguments = ["self", *(["c"] if code.needs_config else []), *code.parameters]
+        lines = _plain(f"class {code.name}(nn.Module):", *_docstring(class_summary(code), 4), "")
+        init_line = f"    def __init__({', '.join(arguments)}):"
+        lines += _plain(*break_line(init_line), "        super().__init__()")
+        lines += _plain(*self._kept(code, own, trees, ropes))
+
+        def made(tree: ast.expr) -> str:
+            return unparse(init.visit(clone(tree)))
+
+        rows = [
+            (f"        self.{self.attribute(code.block, x.name)} = {made(x.tree)}", x)
+            for x in code.attributes
+        ]
+        width = max((len(a) for a, x in rows if x.note and len(a) < 66), default=0)
+        for a, x in rows:
+            lines += self._attribute(a, x.note, width, x.weights)
+        head = self._model.tree.head
+        if whole and head is not None and head.weight.tied:
+            head_name, embed = (self.attribute(code.block, x) for x in ("head", "embed"))
+            lines += _plain(f"        self.{head_name}.weight = self.{embed}.weight")
+        lines += _plain("", *self._forward_head(code)) if code.lines else []
+        for tree, line in zip(trees, code.lines, strict=True):
+            if whole and isinstance(tree, ast.Return):
+                lines += _plain("        cache.length += ids.shape[1]")
+            lines += _statement(unparse(forward.visit(tree)), line)
+        return [x.replace(block=code.name) for x in lines]
+
+    def _kept(
+        self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
+    ) -> Iterator[str]:
+        """Yield the lines that keep numbers of the config for the forward pass."""
+        read = {y.id for x in trees for y in ast.walk(x) if isinstance(y, ast.Name)}
+        pairs = []
+        for symbol in code.kept_symbols:
+            if symbol in read:
+                name = self._fields[symbol]
+                pairs.append((name + "_" * (name in own), f"c.{name}"))
+        pairs += [
+            (x, x) for x in code.kept_parameters if f"self.{x}" in " ".join(map(unparse, trees))
+        ]
+        pairs = list(dict.fromkeys(pairs))
+        while pairs:
+            n = len(pairs)
+            while n > 1 and len(_assignment(pairs[:n])) > WIDTH:
+                n -= 1
+            yield _assignment(pairs[:n])
+            pairs = pairs[n:]
+        init = _Resolve("c", self._fields)
+        for name, tree in ropes.found.items():
+            text = unparse(init.visit(clone(tree))).replace("self.", "")
+            yield from break_line(f"        self.{name} = {text}")
+
+    def _attribute(
+        self, text: str, note: str, width: int, weights: tuple[str, ...]
+    ) -> list[FileLine]:
+        for comment in (note, note.rpartition(", ")[0] if " parameters" in note else "", ""):
+            aligned = with_comment(text, comment, width)
+            if len(aligned) <= WIDTH:
+                return [FileLine(text=aligned, weights=weights)]
+        above = f"        # {note}"
+        lines = _plain(above) if note and len(above) <= WIDTH else []
+        return [*lines, *(FileLine(text=x, weights=weights) for x in break_line(text))]
+
+    def _forward_head(self, code: ClassCode) -> list[str]:
+        if code.name == "Model":
+            tokens = self._code.record.new_tokens.symbol
+            lines = [
+                f"    def forward(self, ids, cache=None):  # ids (B, {tokens}) of new tokens",
+                "        cache = Cache() if cache is None else cache",
+            ]
+            if "prompt" in self._code.methods:
+                lines.append("        cache.prompt = cache.prompt or ids.shape[1]  # first pass")
+            if re.search(r"\bpos\b", " ".join(unparse(x.tree) for x in code.lines)):
+                lines += [
+                    "        length = cache.length + ids.shape[1]  # of the sequence up to now",
+                    "        pos = torch.arange(cache.length, length, device=ids.device)",
+                ]
+            return lines
+        read = {y for x in code.variants for y in self._code.reads(x.block)}
+        inputs = ["self", *code.inputs, *(x for x in ("pos", "cache") if x in read)]
+        return [f"    def forward({', '.join(inputs)}):"]
+
+    # Checkpoints
+
+    def _loading(self) -> Iterator[list[FileLine]]:
+        rows, shifted = name_rows(self._model, self._scheme, self.path), self._scheme.first_layer
+        if shifted not in (0, 1):
+            raise NotWritten(f"files that number layers from {shifted}")
+        others = any(x.others for x in rows)
+        head = "NAMES = {  # module here: its name in Hugging Face's files"
+        lines = [head + ("; in Meta's, in GGUF files" if others else "")]
+        texts = [(f'    "{x.module}": "{x.stored}",', x.others) for x in rows]
+        width = max((len(a) for a, b in texts if b and len(a) < 72), default=0)
+        for a, b in texts:
+            line = with_comment(a, b, width)
+            short = with_comment(a, b)
+            best = next((x for x in (line, short, a) if len(x) <= WIDTH), "")
+            key, _, name = a.strip().partition(": ")
+            lines += [best] if best else [f"    {key}: (", f"        {name.rstrip(',')}", "    ),"]
+        yield _plain(*lines, "}")
+        yield _plain(
+            "def stored_name(name):",
+            '    """The name in a file of a weight here."""',
+            '    pattern, numbers = re.sub(r"\\.\\d+", ".{}", name), re.findall(r"\\d+", name)',
+            '    module, _, leaf = pattern.rpartition(".")',
+            *(["    numbers[:1] = [str(int(x) + 1) for x in numbers[:1]]"] if shifted else []),
+            '    return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)',
+        )
+        if self._views:
+            yield self._view_lines()
+        yield _plain(*self._load())
+
+    def _view_lines(self) -> list[FileLine]:
+        given = "c" if any("c." in x.text for x in self._views) else ""
+        lines = [
+            f"def views({given}):",
+            '    """How to read the weights that are stored in another form."""',
+            "    return {",
+        ]
+        for x in self._views:
+            name = re.sub(r"\{[le]\}", "{}", self.path(x.pattern))
+            line = f'        "{name}": lambda {x.parameters}: {x.text},'
+            if len(line) <= WIDTH:
+                lines.append(line)
+            else:
+                lines.append(f'        "{name}": lambda {x.parameters}: (')
+                lines += [f"            {x.text}", "        ),"]
+        return _plain(*lines, "    }")
+
+    def _load(self) -> list[str]:
+        lines = [
+            "def load(folder, c=None):",
+            '    """Read a checkpoint with these names: a folder with *.safetensors files."""',
+            "    from safetensors.torch import load_file",
+            "",
+            "    c, stored, state = c or Config(), {}, {}",
+            '    for file in glob.glob(f"{folder}/*.safetensors"):',
+            "        stored |= load_file(file)",
+            '    with torch.device("meta"):',
+            "        model = Model(c)",
+            "    for name in model.state_dict():",
+        ]
+        if self._views:
+            given = "c" if any("c." in x.text for x in self._views) else ""
+            lines.insert(-1, f"    known = views({given})")
+            lines += [
+                '        pattern = re.sub(r"\\.\\d+", ".{}", name)',
+                "        view = known.get(pattern, lambda x, *_: x)",
+                '        numbers = map(int, re.findall(r"\\d+", name))',
+                "        state[name] = view(stored[stored_name(name)], *numbers).contiguous()",
+            ]
+        else:
+            lines.append("        state[name] = stored[stored_name(name)]")
+        lines.append("    model.load_state_dict(state, assign=True)")
+        head = self._model.tree.head
+        if head is not None and head.weight.tied:
+            names = [self.attribute(self._model.tree, x) for x in ("head", "embed")]
+            lines.append("    model.{}.weight = model.{}.weight".format(*names))
+        return [*lines, "    return model"]
+
+    def _end(self) -> list[str]:
+        note = f"  # its buffers have {self.buffers:,} numbers" if self.buffers else ""
+        return [
+            'if __name__ == "__main__":',
+            '    with torch.device("meta"):  # without memory',
+            f"        model = Model(Config()){note}",
+            f"    assert sum(x.numel() for x in model.parameters()) == {self.trained:_}",
+        ]
+
+    def attribute(self, block: Block, name: str) -> str:
+        """Return the name of an attribute of a block's class."""
+        return self._attributes.get((str(self._code.class_name(block)), name), name)
+
+    def path(self, pattern: str) -> str:
+        """Return the path of a weight or module in the file."""
+        if not self._attributes:
+            return pattern
+        found, block = [], _as_block(self._model.tree)
+        for name in pattern.split("."):
+            if name in LETTERS:
+                found.append(name)
+                continue
+            found.append(name if block is None else self.attribute(block, name))
+            child = getattr(block, name, None)
+            if isinstance(child, Stack):
+                rest = pattern.split(".")[len(found) + 1 :]
+                child = next(x for x, _ in child.distinct() if _has_path(x, rest))
+            block = _as_block(child)
+        return ".".join(found)
+
+    # What formulas ask
+
+    @property
+    def model(self) -> FamilyModel:
+        """The model that is written."""
+        return self._model
+
+    @property
+    def classes(self) -> list[ClassCode]:
+        """The classes, inner ones first."""
+        return self._code.classes
+
+    @staticmethod
+    def summary_of(code: ClassCode) -> str:
+        """Return the docstring of a class."""
+        return class_summary(code)
+
+    def value_of(self, symbol: str) -> Any:
+        """Return the value of a number."""
+        return self._code.symbols.numbers[symbol][1]
+
+
+class _Pack(ast.NodeTransformer):
+    """Puts `*self.rope` in the place of the numbers of a rotary embedding."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, ast.expr] = {}
+
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        if not isinstance(node.value, ast.Tuple):
+            return node
+        text = ast.dump(node.value)
+        name = next((k for k, x in self.found.items() if ast.dump(x) == text), "")
+        if not name:
+            name = "rope" if not self.found else f"rope_{len(self.found) + 1}"
+            self.found[name] = node.value
+        return ast.Starred(ast.Attribute(ast.Name("self"), name))
+
+
+def _has_path(block: Block, names: list[str]) -> bool:
+    """Whether a block has a part at this path."""
+    x: Any = block
+    for name in names:
+        x = (next(iter(x)) if x else None) if name in LETTERS else getattr(x, name, None)
+    return x is not None
+
+
+def _plain(*lines: str) -> list[FileLine]:
+    return [FileLine(text=x) for x in lines]
+
+
+def _statement(text: str, line: Line) -> Iterator[FileLine]:
+    """Yield the lines of a statement, with its comment if there is room for it."""
+    for code in text.split("\n"):
+        code = f"        {code}"
+        fits = (x for x in _comments(line.comment) if len(code) + len(x) + 4 <= WIDTH)
+        whole = [with_comment(code, next(fits, ""))] if len(code) <= WIDTH else break_line(code)
+        for x in whole:
+            yield FileLine(text=x, operations=line.operations, weights=line.weights)
+
+
+def _docstring(text: str, indent: int) -> list[str]:
+    margin = " " * indent
+    lines = wrap(f'{margin}"""{text}"""', indent)
+    return lines if len(lines) == 1 else [*wrap(f'{margin}"""{text}', indent), f'{margin}"""']
+
+
+def _assignment(pairs: list[tuple[str, str]]) -> str:
+    names, values = ", ".join(f"self.{a}" for a, _ in pairs), ", ".join(b for _, b in pairs)
+    return f"        {names} = {values}"
+
+
+def _comments(comment: str) -> list[str]:
+    """Return the comment of a line and shorter ones, which are tried in this order."""
+    shape, _, remark = comment.partition(": ")
+    letters = shape.split(" = ")[0]
+    return [comment, f"{letters}: {remark}" if remark else "", shape, letters]
+
+
+def _named_functions(lines: list[FileLine]) -> tuple[list[str], list[FileLine]]:
+    """Return the functions of torch.nn.functional that lines use, and the lines with their names.
+
+    Support functions import theirs by name.
+    """
+    pattern = re.compile(r"(?<![\w.])F\.(\w+)")
+    text = "\n".join(x.text for x in lines)
+    used = set(pattern.findall(text))
+    for name in _IMPORTED:
+        if re.search(rf"(?<![\w.]){name}\(", text):
+            used.add(name)
+    own = {x.text.split("(")[0].removeprefix("def ") for x in lines if x.text.startswith("def ")}
+    return sorted(used - own), [x.replace(text=pattern.sub(r"\1", x.text)) for x in lines]
+
+
+_IMPORTED = ("scaled_dot_product_attention", "conv1d", "softplus", "rms_norm")
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_number, value))})"
+    if isinstance(value, float):
+        return f"{value:.1f}" if value == int(value) and abs(value) < 1e16 else repr(value)
+    return f"{value:_}" if isinstance(value, int) and abs(value) >= 10_000 else repr(value)

@@ -1,0 +1,135 @@
+"""`stack_code`: the expression that makes the blocks of a stack, in their order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from itertools import pairwise
+
+from ...core.expr import Expr
+from ...core.tree import Stack
+from .symbols import Symbols, clone, parse, unparse
+
+_LONGEST_PERIOD = 12
+_MOST_CHOICES = 3
+
+
+def stack_code(
+    stack: Stack, made: Mapping[int, ast.expr], count: ast.expr, firsts: Mapping[int, str]
+) -> ast.expr:
+    """Return `nn.ModuleList([…])` of all blocks of a stack.
+
+    `made` are the expressions of its distinct blocks, and `firsts` the letters of numbers of first
+    layers.
+    """
+    n = unparse(count)
+    texts = {key: unparse(x) for key, x in made.items()}
+    if len(set(texts.values())) == 1:
+        text = next(iter(texts.values()))
+        if int(stack.n) == 1 and not isinstance(stack.n, Expr):
+            return parse(f"nn.ModuleList([{text}])")
+        return parse(f"nn.ModuleList([{text} for _ in range({n})])")
+    order = [texts[id(x)] for x in stack]
+    period = _period(order)
+    if len(set(order)) > _MOST_CHOICES and not period:
+        listed = _listed([made[id(x)] for x in stack])
+        if listed is not None:
+            return parse(f"nn.ModuleList([{listed} for i in range({n})])")
+    places = {
+        text: _where(
+            [i for i, x in enumerate(order[: period or None]) if x == text], period, order, firsts
+        )
+        for text in dict.fromkeys(order)
+    }
+    names = sorted(places, key=lambda x: len(places[x]))
+    chain = names[-1]
+    for name in reversed(names[:-1]):
+        chain = _choice(name, chain, places[name])
+    return parse(f"nn.ModuleList([{chain} for i in range({n})])")
+
+
+def _listed(order: list[ast.expr]) -> str | None:
+    """Return the expression of block i whose arguments that differ are listed, `(2, 3, 4)[i]`; None
+    if they are not all numbers.
+    """
+    first = clone(order[0])
+    if not all(isinstance(x, ast.Call) and ast.dump(x.func) == ast.dump(first.func) for x in order):
+        return None
+    columns = [[ast.unparse(y) for y in _places(x)] for x in order if isinstance(x, ast.Call)]
+    if len({len(x) for x in columns}) > 1:
+        return None
+    for i, values in enumerate(zip(*columns, strict=True)):
+        if len(set(values)) == 1:
+            continue
+        if any("(" in x for x in values):
+            return None
+        listed = parse(f"({', '.join(values)})[i]")
+        if i < len(first.args):
+            first.args[i] = listed
+        else:
+            first.keywords[i - len(first.args)].value = listed
+    return unparse(first)
+
+
+def _period(order: list[str]) -> int:
+    """Return after how many blocks the order repeats itself; 0 if it does not."""
+    for n in range(2, min(len(order) // 2, _LONGEST_PERIOD) + 1):
+        if all(x == order[i % n] for i, x in enumerate(order)):
+            return n
+    return 0
+
+
+def _where(numbers: list[int], period: int, order: list[str], firsts: Mapping[int, str]) -> str:
+    """Return the condition that the number i of a layer is one of these."""
+    i, n = (f"i % {period}", period) if period else ("i", len(order))
+    last = numbers[-1]
+    if len(numbers) == 1 and (period or numbers[0] not in (0, n - 1)):
+        return f"{i} == {numbers[0]}"
+    if numbers == list(range(last + 1)):
+        bound = firsts.get(last + 1, str(last + 1)) if not period else str(last + 1)
+        return f"{i} < {bound}"
+    if numbers == list(range(numbers[0], n)):
+        bound = firsts.get(numbers[0], str(numbers[0])) if not period else str(numbers[0])
+        return f"{i} >= {bound}"
+    steps = {b - a for a, b in pairwise(numbers)}
+    if not period and len(steps) == 1 and (step := steps.pop()) > 1 and last + step >= n:
+        start = numbers[0]
+        if start < step:
+            return f"i % {step} == {start}"
+    return f"{i} in ({', '.join(map(str, numbers))})"
+
+
+def _choice(a: str, b: str, condition: str) -> str:
+    """Return `a if condition else b`, with the choice as far inside as it goes."""
+    x, y = parse(a), parse(b)
+    if isinstance(x, ast.Call) and isinstance(y, ast.Call):
+        places = _places(x), _places(y)
+        if ast.dump(x.func) == ast.dump(y.func) and len(places[0]) == len(places[1]):
+            different = [
+                i
+                for i, (p, q) in enumerate(zip(*places, strict=True))
+                if ast.dump(p) != ast.dump(q)
+            ]
+            if len(different) == 1:
+                i = different[0]
+                new = parse(_choice(unparse(places[0][i]), unparse(places[1][i]), condition))
+                if i < len(x.args):
+                    x.args[i] = new
+                else:
+                    x.keywords[i - len(x.args)].value = new
+                return unparse(x)
+    return f"({a} if {condition} else {b})"
+
+
+def _places(x: ast.Call) -> list[ast.expr]:
+    return [*x.args, *(y.value for y in x.keywords)]
+
+
+def count_code(stack: Stack, symbols: Symbols, letters: Mapping[str, int], key: str) -> ast.expr:
+    """Return the number of blocks of a stack, as a letter if there is one."""
+    n = stack.n
+    if isinstance(n, Expr) and n.letters:
+        return symbols.dimension(n)
+    if key in letters and letters[key] == int(n):
+        return symbols.dimension(Expr(key, int(n)))
+    return symbols.number(int(n), "layers" if key == "L" else "blocks")

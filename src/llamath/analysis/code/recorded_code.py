@@ -1,0 +1,264 @@
+"""`record_code`: what each block of a model computes, recorded by running its `forward` on a
+machine that keeps every operation with its arguments.
+
+Python itself decides all options, loops and helpers of a `forward`, so that what a model does not
+use is not recorded. Results have the names of the variables in the source, read from the frames
+while it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, cast
+
+from ...core.attention_facts import AttentionWindow
+from ...core.blocks import Embedding, LayerNorm, Linear, Norm, RMSNorm
+from ...core.expr import Expr, Power
+from ...core.machine import Machine
+from ...core.tree import LETTERS, Block, Stack, Weight
+from ..graph.node import INT64, Node, UsedWeight
+from ..graph.operations import shape_operations
+from ..graph.recorder import GraphRecorder, Region
+
+_MODULES = (Linear, RMSNorm, LayerNorm, Embedding)
+"""Types of blocks that are one module of torch, or a small one of the written file."""
+
+
+def is_module(block: object) -> bool:
+    """Whether a block is one module of torch, whose forward is not written."""
+    if type(block) not in _MODULES or (isinstance(block, LayerNorm) and block.offset):
+        return False
+    return not (
+        isinstance(block, Norm) and block.weight is not None and len(block.weight.shape) > 1
+    )
+
+
+class NamedFloat(float):
+    """A number of a block with the name of its field."""
+
+    tag: str
+
+    def __new__(cls, value: float, tag: str) -> NamedFloat:
+        self = float.__new__(cls, value)
+        self.tag = tag
+        return self
+
+
+class NamedInt(int):
+    """An integer of a block with the name of its field."""
+
+    tag: str
+
+    def __new__(cls, value: int, tag: str) -> NamedInt:
+        self = int.__new__(cls, value)
+        self.tag = tag
+        return self
+
+
+class Placed:
+    """A block at its place, which notes the fields that are read of it."""
+
+    def __init__(self, block: Block, path: str) -> None:
+        self.block = block
+        self.path = path
+        self.group = ""
+
+    def __getattr__(self, name: str) -> Any:
+        value, path = getattr(self.block, name), f"{self.path}.{name}" if self.path else name
+        vars(self.block).setdefault("_fields_read", set()).add(name)
+        if isinstance(value, Weight):
+            value = UsedWeight(path=path, weight=value)
+        elif isinstance(value, Block):
+            value = Placed(value, path)
+        elif isinstance(value, Stack):
+            value = PlacedStack(value, path)
+        elif isinstance(value, float) and not isinstance(value, Power):
+            value = NamedFloat(value, name)
+        elif type(value) is int:
+            value = NamedInt(value, name)
+        self.__dict__[name] = value
+        return value
+
+    def __call__(self, m: CodeRecorder, *inputs: Node) -> Any:
+        return m.call(self, inputs)
+
+
+class PlacedStack:
+    """A stack at its place."""
+
+    def __init__(self, stack: Stack, path: str) -> None:
+        self.stack = stack
+        self.path = path
+        self._placed: dict[int, Placed] = {}
+
+    def __iter__(self) -> Iterator[Placed]:
+        return iter([Placed(x, f"{self.path}.{i}") for i, x in enumerate(self.stack)])
+
+    def bind(self, block: Block, letter: str) -> Placed:
+        """Return a block of the stack, with a letter for its number."""
+        return self._placed.setdefault(id(block), Placed(block, f"{self.path}.{letter}"))
+
+
+class RecordedCall:
+    """One operation with its arguments, or the use of another block (`op` is empty)."""
+
+    def __init__(
+        self,
+        op: str,
+        arguments: dict[str, Any],
+        results: tuple[Node, ...],
+        block: Placed | None = None,
+        remark: str = "",
+    ) -> None:
+        self.op = op
+        self.arguments = arguments
+        self.results = results
+        self.block = block
+        self.remark = remark  # what the source says of its line in a comment, unless it is a shape
+
+
+class Body:
+    """What the forward pass of one block does."""
+
+    def __init__(self, block: Block, path: str, inputs: tuple[Node, ...]) -> None:
+        self.block = block
+        self.path = path
+        self.inputs = inputs
+        self.calls: list[RecordedCall] = []
+        self.outputs: tuple[Node, ...] = ()
+        # of nodes: how far from the frame of the block's own forward, and the variable's name
+        self.names: dict[int, tuple[int, str]] = {}
+
+
+_OPERATIONS = [
+    name for name, x in vars(Machine).items() if inspect.isfunction(x) and name[0] != "_"
+]
+_SIGNATURES = {name: inspect.signature(getattr(Machine, name)) for name in _OPERATIONS}
+
+
+class CodeRecorder(GraphRecorder):
+    """The recorder of graphs, which gives results their shapes; it keeps each operation with its
+    arguments, by block.
+    """
+
+    def __init__(self, tokens: str, keys: str) -> None:
+        super().__init__(
+            Expr.variable("B", 2),
+            Expr.variable(tokens, 5),
+            Expr.variable(keys, 5),
+            decode=False,
+            activation_bytes=2,
+        )
+        self.bodies: dict[int, Body] = {}  # by block, in the order in which they end: inner first
+        self._body: Body | None = None
+        self._depth = 0  # inside an operation, or a block that is one module
+
+    def visible_keys(self, window: AttentionWindow) -> Expr:  # noqa: ARG002
+        """All keys are kept: a letter of their own."""
+        return self.past_tokens
+
+    def call(self, block: Any, inputs: tuple[Node, ...]) -> Any:
+        outer, depth = self._body, self._depth
+        if outer is not None and not depth:
+            self._note_names(outer, sys._getframe(2))
+        forward = type(block.block).forward
+        if is_module(block.block):
+            self._depth += 1
+            result = forward(block, self, *inputs)
+        else:
+            self._body, self._depth = Body(block.block, block.path, inputs), 0
+            result = forward(block, self, *inputs)
+            self._body.outputs = _results(result)
+            self.bodies.setdefault(id(block.block), self._body)
+        self._body, self._depth = outer, depth
+        if outer is not None and not depth:
+            named = {f"x{i}": x for i, x in enumerate(inputs)}
+            outer.calls.append(
+                RecordedCall("", named, _results(result), block, _remark(sys._getframe(2)))
+            )
+        return result
+
+    def _note_names(self, body: Body, frame: FrameType | None) -> None:
+        """Note the names of nodes in all frames out to that of the block's forward."""
+        frames: list[FrameType] = []
+        while frame is not None and frame.f_code is not CodeRecorder.call.__code__:
+            frames.append(frame)
+            frame = frame.f_back
+        for distance, x in enumerate(reversed(frames)):
+            for name, value in x.f_locals.items():
+                if isinstance(value, Node) and name.isidentifier():
+                    known = body.names.get(id(value))
+                    if known is None or known[0] > distance:
+                        body.names[id(value)] = (distance, name)
+
+    def keep(self, name: str, frame: FrameType, given: tuple[Any, ...], named: Any) -> Any:
+        """Run an operation, and keep it unless another one asked for it."""
+        compute = getattr(super(), name)
+        body = self._body
+        if self._depth or body is None:
+            return compute(*given, **named)
+        self._note_names(body, frame)
+        self._depth += 1
+        if name == "norm_heads" and isinstance(given[0], PlacedStack):
+            result = given[0].bind(given[0].stack[0], LETTERS[1])(self, *given[1:])
+        else:
+            result = compute(*given, **named)
+        self._depth -= 1
+        results = _results(result)
+        if len(results) == 1 and any(results[0] is x for x in given):
+            return result  # nothing to do: a scale of 1, no rope
+        bound = _SIGNATURES[name].bind(self, *given, **named)
+        bound.apply_defaults()
+        arguments = {k: v for k, v in bound.arguments.items() if k != "self"}
+        body.calls.append(RecordedCall(name, arguments, results, remark=_remark(frame)))
+        return result
+
+    def layers(self, layers: Any, x: Node, *extra: Node) -> Node:
+        self._note_names(cast(Body, self._body), sys._getframe(1))
+        self._depth += 1
+        for block, _ in layers.stack.distinct():
+            inputs = [self.layer_input(y) for y in extra]
+            layers.bind(block, LETTERS[0])(self, x, *inputs)
+        self._depth -= 1
+        result = self.add_node(shape_operations.layers, (x,), x.shape)
+        arguments = {"layers": layers, "x": x, "extra": extra}
+        cast(Body, self._body).calls.append(RecordedCall("layers", arguments, (result,)))
+        return result
+
+
+def _results(result: Any) -> tuple[Node, ...]:
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def _remark(frame: FrameType) -> str:
+    """Return what the source says in a comment after a line, unless it is a shape."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    _, _, remark = line.partition("  # ")
+    return "" if remark.startswith(("(", "noqa", "type:")) else remark.strip()
+
+
+def _kept(name: str) -> Any:
+    def operation(self: CodeRecorder, *given: Any, **named: Any) -> Any:
+        return self.keep(name, sys._getframe(1), given, named)
+
+    return operation
+
+
+for _name in _OPERATIONS:
+    if _name not in vars(CodeRecorder):
+        setattr(CodeRecorder, _name, _kept(_name))
+
+
+def record_code(tree: Block, letters: set[str]) -> CodeRecorder:
+    """Record the forward pass of a whole model; letters of dimensions stand for nothing else."""
+    tokens = next(x for x in ("T", "N", "Tn") if x not in letters)
+    keys = next(x for x in ("S", "M", "Sk") if x not in letters)
+    m = CodeRecorder(tokens, keys)  # type: ignore[abstract]
+    m._open(Region("", tree, Expr.const(1)))
+    ids = m.add_node(shape_operations.ids, (), (m.batch, m.new_tokens), width=INT64)
+    Placed(tree, "")(m, ids)
+    return m

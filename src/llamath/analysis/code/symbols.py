@@ -1,0 +1,177 @@
+"""`Symbols`: the numbers of a written model, which stand in its code as names until it is known
+where they are from.
+
+`_dim_H` is a dimension, `_number_eps_0` a number that a field of the config gets.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ...core.expr import Alias, Call, Expr, Group, Letter, Power
+from ..graph.node import Node
+
+DIM, NUMBER = "_dim_", "_number_"
+_OPERATORS: Mapping[str, str] = {"floor": "({}) // ({})", "ceil": "-(-({}) // ({}))"}
+
+
+class Symbols:
+    """The dimensions and numbers that the code of a model mentions."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, int] = {}
+        self.numbers: dict[str, tuple[str, Any]] = {}  # by name: tag and value
+
+    def number(self, value: Any, tag: str = "") -> ast.expr:
+        """Return a number; one with a tag becomes a field of the config."""
+        if isinstance(value, Power):
+            return self.power(value, tag)
+        if not tag or value is None or isinstance(value, bool | str):
+            return ast.Constant(value)
+        if isinstance(value, int | float):
+            value = int(value) if isinstance(value, int) else float(value)
+        for name, known in self.numbers.items():
+            if known == (tag, value) and type(known[1]) is type(value):
+                return ast.Name(name)
+        name = f"{NUMBER}{tag}_{len(self.numbers)}"
+        self.numbers[name] = (tag, value)
+        return ast.Name(name)
+
+    def dimension(self, x: int) -> ast.expr:
+        """Return a dimension as an expression of its letters."""
+        if not isinstance(x, Expr):
+            return ast.Constant(int(x))
+        return parse(self._expression(x))
+
+    def power(self, x: Power, tag: str = "") -> ast.expr:
+        """Return a number that follows from dimensions as an expression of these."""
+        y: ast.expr = self.dimension(x.base)
+        if x.exponent != 1:
+            y = ast.BinOp(y, ast.Pow(), ast.Constant(x.exponent))
+        if x.factor == 1:
+            return y
+        factor = self.number(float(x.factor), f"{tag}_factor" if tag else "")
+        return ast.BinOp(factor, ast.Mult(), y)
+
+    def _expression(self, x: Expr) -> str:
+        terms = []
+        for monomial, k in x.terms.items():
+            factors = [str(k)] if k != 1 or not monomial else []
+            factors += map(self._atom, monomial)
+            terms.append(" * ".join(factors))
+        return " + ".join(terms) or "0"
+
+    def _atom(self, atom: Any) -> str:
+        if isinstance(atom, Letter) and is_name(atom.symbol) and type(atom) is Letter:
+            self.letters[atom.symbol] = atom.value
+            return DIM + atom.symbol
+        if isinstance(atom, Call) and atom.function in (*_OPERATORS, "min", "max"):
+            inside = [self._expression(x) for x in atom.arguments]
+            operator = _OPERATORS.get(atom.function)
+            return f"({operator.format(*inside)})" if operator else f"{atom.function}{inside}"
+        if isinstance(atom, Alias):
+            return f"({self._expression(atom.definition)})"
+        if isinstance(atom, Group):
+            return f"({self._expression(atom.content)})"
+        return str(atom.value)
+
+
+def is_name(symbol: str) -> bool:
+    """Whether a letter can be the name of a field."""
+    return symbol.isidentifier() and not keyword.iskeyword(symbol) and symbol != "lambda"
+
+
+def is_dimension(x: Any) -> bool:
+    """Whether an expression is made of dimensions and constants alone."""
+    if isinstance(x, ast.BinOp):
+        parts = (x.left, x.right)
+        return any(map(is_dimension, parts)) and all(
+            is_dimension(y) or isinstance(y, ast.Constant) or is_number(y) for y in parts
+        )
+    return isinstance(x, ast.Name) and x.id.startswith(DIM)
+
+
+def is_number(x: Any) -> bool:
+    """Whether an expression is a number."""
+    return isinstance(x, ast.Constant) or (isinstance(x, ast.Name) and x.id.startswith(NUMBER))
+
+
+def tag_of(name: str) -> str:
+    """Return the tag of a number."""
+    return name.removeprefix(NUMBER).rpartition("_")[0]
+
+
+def parse(text: str) -> ast.expr:
+    """Return the tree of an expression."""
+    found: ast.expr = clone(_parse(text))
+    return found
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def clone(x: Any) -> Any:
+    """Return a copy of a tree, several times faster than `deepcopy`."""
+    if isinstance(x, ast.AST):
+        kind = type(x)
+        return kind(
+            **{name: clone(value) for name, value in vars(x).items() if name in kind._fields}
+        )
+    return [clone(y) for y in x] if isinstance(x, list) else x
+
+
+class Substitute(ast.NodeTransformer):
+    """Puts expressions in the place of names."""
+
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id, node)
+
+
+def _parsed(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
+    """Return the tree of a template, without arguments at the end of a call that are None."""
+    found = parse(template)
+    absent = {k for k, v in values.items() if isinstance(v, ast.Constant) and v.value is None}
+    for node in ast.walk(found) if absent else ():
+        while (
+            isinstance(node, ast.Call)
+            and node.args
+            and isinstance(x := node.args[-1], ast.Name)
+            and x.id in absent
+        ):
+            node.args.pop()
+    return found
+
+
+def fill(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
+    """Return the tree of an expression with values in the place of names."""
+    found: ast.expr = Substitute(values).visit(_parsed(template, values))
+    return found
+
+
+def unparse(x: ast.AST) -> str:
+    """Return the text of a tree, in the style of ruff's formatter."""
+    text = ast.unparse(ast.fix_missing_locations(x)).replace("'", '"')
+    text = re.sub(r"^(\w+), = ", r"(\1,) = ", text)
+    text = re.sub(r"^\((\w+(?:, \w+)+)\) = ", r"\1 = ", text)
+    return re.sub(r"(\*\* )\((-[\d.]+)\)", r"\1\2", text)
+
+
+def iter_nodes(values: Iterable[Any]) -> list[Node]:
+    """Return the nodes among arguments, those in sequences included."""
+    found: list[Node] = []
+    for x in values:
+        if isinstance(x, Node):
+            found.append(x)
+        elif isinstance(x, tuple | list):
+            found += iter_nodes(x)
+    return found

@@ -1,0 +1,49 @@
+"""`llamath code`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..questions.pass_questions import CodeQuestion
+from .command_group import command as make_command
+from .model_options import force_option, takes_model
+from .output import echo, echo_json, note, write_file
+from .question_options import Asked, asks
+
+if TYPE_CHECKING:
+    from ..model import FamilyModel
+
+_EXAMPLES = (
+    "llamath code llama-3-8b",
+    "llamath code deepseek-v3 -o deepseek_v3.py",
+    "llamath code gemma-2-9b --form math",
+    "llamath code ./Llama-3.2-1B --names hf --part Attention",
+)
+
+
+@make_command("code", _EXAMPLES)
+@takes_model
+@asks(CodeQuestion)
+@click.option("-o", "--output", metavar="FILE", help="Write the code to a file.")
+@force_option
+def command(
+    model: FamilyModel, *, asked: Asked, output: str | None, force: bool, form: str | None
+) -> None:
+    """Write MODEL as one readable PyTorch file, with what this model uses and nothing else: its
+    sizes, its classes, its names in files, `load` and `generate`.
+
+    The file asserts its number of parameters. Of a multimodal model it is the text model.
+    """
+    from ..api import answer_code
+
+    report = answer_code(model, asked.parse(CodeQuestion))
+    if output is not None:
+        write_file(output, report.text, overwrite=force)
+    if form == "json":
+        echo_json(report.to_json())
+    elif output is None:
+        echo(report.terminal_text())
+    for text in report.notes:
+        note(text)
