@@ -177,7 +177,8 @@ ROOMS_OF_ANALYSIS = {
     "storage": "graph",
     "check": "graph storage",
     "size": "graph storage",
-    "understand": "graph storage check size",
+    "learn": "graph storage size",
+    "understand": "graph storage check size learn",
 }
 """Folder of `analysis` → those that it may import from."""
 

@@ -1,0 +1,1 @@
+"""Lessons whose questions are made from a model's tree, and diagnoses of wrong answers."""

@@ -1,0 +1,245 @@
+"""`Study`: what lessons read from a model: its layers, heads, cache and FLOPs, each as an `Account`
+whose sum is the number of the tree or of its graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+from ...core.attention_facts import AttentionWindow
+from ...core.blocks import MLP, Attention, Decoder, MoE
+from ...core.expr import Expr, product
+from ...core.latent_attention import LatentAttention
+from ...core.mixers import RecurrentMixer
+from ...core.parameter_count import Section, WeightRow
+from ...core.tree import Block, CountedOnly, fold_blocks
+from ...model import FamilyModel
+from ...utils.errors import LlamathError
+from ...utils.record_type import Record
+from ..graph.flop_count import forward_flops
+from ..graph.recorder import Graph, record
+from ..size.memory.cache_bytes import CacheSpec, cache_specs
+from .account import Account, Product
+
+BF16_BYTES = 2
+
+
+class Study(Record):
+    """A model as a lesson reads it; of a multimodal one, its text model."""
+
+    model: FamilyModel
+
+    @property
+    def tree(self) -> Decoder:
+        """The decoder."""
+        return self.model.text.tree
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.model.name
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections of the count of its text."""
+        return self.model.text.count.sections
+
+    @cached_property
+    def letters(self) -> Mapping[str, int]:
+        """The letters of its dimensions, with their values."""
+        found: dict[str, int] = {}
+        for section in self.sections:
+            found |= Expr.const(section.times).letters
+            for row in section.rows:
+                for dim in (*row.weight.shape, Expr.const(row.copies)):
+                    found |= dim.letters
+        for x in (self.heads, self.kv_heads, self.head_dim, self.top_k):
+            found |= x.letters if x is not None else {}
+        return found
+
+    @cached_property
+    def layer(self) -> Section | None:
+        """The kind of layer that lessons look at: the first one with queries, keys and values,
+        else the first.
+        """
+        kinds = [x for x in self.sections if x.name == "layers"]
+        return next((x for x in kinds if _has(x, "attn.q.weight")), kinds[0] if kinds else None)
+
+    def _first(self, kind: type[Block]) -> Block | None:
+        return next((x.block for x in fold_blocks(self.tree) if isinstance(x.block, kind)), None)
+
+    @cached_property
+    def attention(self) -> Attention | None:
+        """The first block with query heads and key/value heads of its own."""
+        found = (
+            x.block
+            for x in fold_blocks(self.tree)
+            if isinstance(x.block, Attention) and x.pattern.startswith("layers")
+        )
+        return next((x for x in found if x.k is not None and x.v is not None), None)
+
+    @cached_property
+    def latent(self) -> LatentAttention | None:
+        """The first latent attention."""
+        found = self._first(LatentAttention)
+        return found if isinstance(found, LatentAttention) else None
+
+    @cached_property
+    def moe(self) -> MoE | None:
+        """The first mixture of experts."""
+        found = self._first(MoE)
+        return found if isinstance(found, MoE) else None
+
+    @cached_property
+    def mlp(self) -> MLP | None:
+        """The first dense MLP."""
+        found = (
+            x.block
+            for x in fold_blocks(self.tree)
+            if isinstance(x.block, MLP) and x.pattern.endswith(".mlp")
+        )
+        return next(found, None)
+
+    @cached_property
+    def recurrence(self) -> RecurrentMixer | None:
+        """The first recurrent mixer."""
+        found = self._first(RecurrentMixer)
+        return found if isinstance(found, RecurrentMixer) else None
+
+    @property
+    def window(self) -> AttentionWindow | None:
+        """The first window of attention that is shorter than the context."""
+        found = (
+            x.block.window
+            for x in fold_blocks(self.tree)
+            if isinstance(x.block, Attention) and x.block.window.max_lookback
+        )
+        return next(found, None)
+
+    @property
+    def heads(self) -> Expr | None:
+        """The number of query heads."""
+        block = self.attention or self.latent
+        return None if block is None else Expr.const(block.heads)
+
+    @property
+    def kv_heads(self) -> Expr | None:
+        """The number of key/value heads."""
+        return None if self.attention is None else Expr.const(self.attention.kv_heads)
+
+    @property
+    def head_dim(self) -> Expr | None:
+        """The size of a head."""
+        return None if self.attention is None else Expr.const(self.attention.head_dim)
+
+    @property
+    def top_k(self) -> Expr | None:
+        """The number of experts that a token uses."""
+        return None if self.moe is None else Expr.const(self.moe.top_k)
+
+    @property
+    def width(self) -> Expr:
+        """The width of the residual stream."""
+        return Expr.const(self.tree.width)
+
+    @property
+    def mlp_width(self) -> Expr | None:
+        """The width of the dense MLP."""
+        if self.mlp is None:
+            return None
+        return self.mlp.up.weight.shape[0]
+
+    @property
+    def context(self) -> int:
+        """The model's own context, or 4,096 tokens where it states none."""
+        return int(self.tree.context or 4096)
+
+    # accounts
+
+    def weights(self, chosen: Callable[[Section, WeightRow], bool] | None = None) -> Account:
+        """Return the weights of the whole model, or those chosen."""
+        return Account(
+            products=tuple(
+                _weight(section, row)
+                for section in self.sections
+                for row in section.rows
+                if chosen is None or chosen(section, row)
+            )
+        )
+
+    def layer_weights(
+        self, chosen: Callable[[str], bool] | None = None, section: Section | None = None
+    ) -> Account:
+        """Return the weights of one layer, or those whose paths are chosen."""
+        section = section or self.layer
+        assert section is not None
+        found = self.weights(
+            lambda s, row: s is section and (chosen is None or chosen(row.pattern))
+        )
+        return found.each(lambda x: x._replace(factors=_without(x, "layers")))
+
+    @cached_property
+    def graph(self) -> Graph | None:
+        """The graph of decoding one token; None if the model is counted only."""
+        try:
+            return record(self.tree, decode=True, last_only=True)
+        except (CountedOnly, LlamathError):
+            return None
+
+    @cached_property
+    def caches(self) -> tuple[CacheSpec, ...]:
+        """What its layers cache; empty if that is not known."""
+        return () if self.graph is None else cache_specs(self.graph)
+
+    def cache(self, tokens: int, batch: int = 1, size: int = BF16_BYTES) -> Account:
+        """Return the bytes of the KV cache, without states that do not grow."""
+        found = []
+        for spec in self.caches:
+            names = ("keys", "values") if len(spec.rows) == 2 else tuple(map(str, spec.rows))
+            for name, row in zip(names, spec.rows, strict=True):
+                kept = int(spec.tokens(tokens))
+                factors = (
+                    ("layers", Expr.const(spec.layers)),
+                    ("width", row),
+                    ("tokens", Expr("T", kept) if kept == tokens > 1 else Expr.const(kept)),
+                    ("batch", Expr("B", batch) if batch > 1 else Expr.const(1)),
+                    ("bytes", Expr.factor(size)),
+                )
+                found.append(Product(name, "cache", factors, "window" if spec.window else ""))
+        return Account(products=tuple(found))
+
+    @cached_property
+    def flops(self) -> Mapping[str, Expr] | None:
+        """The FLOPs of the products with weights for one token, by group."""
+        if self.graph is None:
+            return None
+        found = forward_flops(self.graph).weights
+        one = {"B": Expr.const(1), "T": Expr.const(1), "P": Expr.const(0)}
+        return {name: x.at(**one) for name, x in found.items()}
+
+
+def _has(section: Section, path: str) -> bool:
+    return any(x.pattern == path for x in section.rows)
+
+
+def _without(x: Product, name: str) -> tuple[tuple[str, Expr], ...]:
+    return tuple((own, y) for own, y in x.factors if own != name)
+
+
+def _weight(section: Section, row: WeightRow) -> Product:
+    out, *rest = row.weight.shape
+    factors: list[tuple[str, Expr]] = []
+    if section.indices or section.name == "layers":
+        factors.append(("layers", Expr.const(section.times)))
+    if int(row.copies) != 1:
+        factors.append(("copies", Expr.const(row.copies)))
+    factors.append(("out", out))
+    if rest:
+        factors.append(("in", product(rest)))
+    return Product(row.pattern, row.group, tuple(factors), row.weight.role, bool(row.weight.tied))
+
+
+def iter_kinds(study: Study) -> Iterator[Section]:
+    """Yield the kinds of layers."""
+    yield from (x for x in study.sections if x.name == "layers")
