@@ -162,16 +162,16 @@ def budgets() -> list[Budget]:
     lonely, (arguments, function), words = blocks_of_one_family(), most_arguments(), words_of_docs()
     longest = sorted(words, key=lambda x: -words[x])[:8]
     return [
-        Budget("commands", len(COMMANDS), 23),
+        Budget("commands", len(COMMANDS), 24),
         Budget("options in all help texts", len(shown_options()), 150),
-        Budget("names of options and of their keys", len(distinct_names()), 120),
+        Budget("names of options and of their keys", len(distinct_names()), 129),
         Budget("operations of the machine", len(operations()), 80),
         Budget("blocks in core of one family", len(lonely), 5, ", ".join(sorted(lonely))),
         Budget("arguments of a public function", arguments, 10, function),
         Budget(
             "words in docs without decisions",
             sum(words.values()),
-            65_000,
+            85_000,
             ", ".join(f"{x} {words[x]:,}" for x in longest),
         ),
     ]

@@ -21,7 +21,7 @@ from llamath.questions.question_list import QUESTIONS
 from llamath.questions.settings import Field, Question
 from llamath.questions.value_kinds import Several
 
-MODELS = dict.fromkeys(("path", "a", "b"), "str | os.PathLike[str]")
+MODELS = dict.fromkeys(("path", "a", "b"), "str | os.PathLike[str]") | {"name": "str"}
 """The types of arguments that are models, where it is not `Source`."""
 MORE = {
     "changes": "Mapping[str, Any]",

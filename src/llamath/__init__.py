@@ -21,6 +21,8 @@ Understand a model
     explain           which model, with which change, has this many parameters
     design            dimensions for a number of parameters
     models            the presets
+    lesson            a lesson about a model, with questions made from its tree
+    check             an answer to a question of a lesson, and the mistake behind a wrong one
     walk              every weight of a tree, streamed
 
 Check files
@@ -75,6 +77,9 @@ if TYPE_CHECKING:
     from .analysis.check.verify.check_checkpoint import VerifyReport as VerifyReport
     from .analysis.check.verify.structure_report import StructureReport as StructureReport
     from .analysis.code.code_report import CodeReport as CodeReport
+    from .analysis.learn.diagnosis import Checked as Checked
+    from .analysis.learn.exercise import Exercise as Exercise
+    from .analysis.learn.worksheet import Worksheet as Worksheet
     from .analysis.size.cost.cost_report import CostReport as CostReport
     from .analysis.size.fit.fit_comparison import FitComparison as FitComparison
     from .analysis.size.fit.fit_report import FitReport as FitReport
@@ -101,6 +106,7 @@ if TYPE_CHECKING:
     from .analysis.understand.explain.explanation import Explanation as Explanation
     from .analysis.understand.fact_sheet import FactSheet as FactSheet
     from .analysis.understand.preset_list import PresetList as PresetList
+    from .api import check as check
     from .api import code as code
     from .api import compare_machines as compare_machines
     from .api import config as config
@@ -116,6 +122,7 @@ if TYPE_CHECKING:
     from .api import flops as flops
     from .api import gpus as gpus
     from .api import hash_weights as hash_weights
+    from .api import lesson as lesson
     from .api import ls as ls
     from .api import memory as memory
     from .api import merge as merge
@@ -181,7 +188,7 @@ _MODULES = {
     "cli.serve": "serve",
     "api": "code count facts config diff trace explain design memory training_memory flops fit "
     "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
-    "names stored_names convert merge models gpus same hash_weights run",
+    "names stored_names convert merge models gpus same hash_weights run lesson check",
     "loading": "load",
     "model": "FamilyModel Model TensorModel",
     "checkpoint.meta_args": "ModelArgs",
@@ -226,6 +233,9 @@ _MODULES = {
     "analysis.check.verify.structure_report": "StructureReport",
     "analysis.understand.count.weight_names": "NamesReport",
     "analysis.understand.preset_list": "PresetList",
+    "analysis.learn.diagnosis": "Checked",
+    "analysis.learn.exercise": "Exercise",
+    "analysis.learn.worksheet": "Worksheet",
     "generation.sampling_parameters": "Sampling",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",

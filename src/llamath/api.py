@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .analysis.check.verify.structure_report import StructureReport
     from .analysis.code.code_report import CodeReport
     from .analysis.graph.image_pass import Images
+    from .analysis.learn.diagnosis import Checked
+    from .analysis.learn.exercise import Exercise
+    from .analysis.learn.worksheet import Worksheet
     from .analysis.size.cost.cost_report import CostReport
     from .analysis.size.fit.fit_comparison import FitComparison
     from .analysis.size.fit.fit_report import FitReport
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
         RankQuestion,
     )
     from .questions.layout import Layout
+    from .questions.lesson_question import LessonQuestion
     from .questions.memory_questions import Lora, MemoryQuestion, Training, TrainingQuestion
     from .questions.parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
     from .questions.pass_questions import CodeQuestion, FlopsQuestion, MeasuredSpeed, TraceQuestion
@@ -241,6 +245,28 @@ def code(
 
     question = CodeQuestion.parse(kind=kind, names=names, part=part)
     return answer_code(load_family(model), question)
+
+
+def lesson(
+    name: str,
+    *,
+    model: Source | None = None,
+    questions: int | None = None,
+    seed: int | None = None,
+) -> Worksheet:
+    """Return a lesson about a model, with questions whose answers are numbers of its tree; it
+    iterates over them, and `check` tells what is wrong with an answer.
+
+    Without a number and a seed, the questions are those that `llamath learn` asks, in order.
+
+    model: Model to ask about, if not the lesson's own.
+    questions: Number of questions, chosen at random.
+    seed: Choose the same questions again: the same number.
+    """
+    from .questions.lesson_question import LessonQuestion
+
+    question = LessonQuestion.parse(model=model, questions=questions, seed=seed)
+    return answer_lesson(name, question)
 
 
 def design(
@@ -935,6 +961,25 @@ def answer_code(model: FamilyModel, question: CodeQuestion) -> CodeReport:
     from .analysis.code.code_report import write_code
 
     return write_code(model, question.kind, question.names, question.part)
+
+
+def answer_lesson(name: str, question: LessonQuestion) -> Worksheet:
+    """Return a lesson about a model."""
+    from .analysis.learn.worksheet import make_worksheet
+
+    return make_worksheet(name, question.model, question.questions, question.seed)
+
+
+def check(question: Exercise, answer: str | int) -> Checked:
+    """Check an answer to a question of `lesson`; of a wrong one, the report has the mistakes that
+    give exactly its number, most likely first. It is true if the answer is right.
+
+    question: A question of `lesson(...)`.
+    answer: A number as one writes it: 16777216, "16.8M", "4096*4096", "d*H*h".
+    """
+    from .analysis.learn.diagnosis import check_answer
+
+    return check_answer(question, str(answer))
 
 
 def answer_names(model: Source, question: NamesQuestion, *, via: Via | None) -> NamesReport:

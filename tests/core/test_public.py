@@ -14,6 +14,7 @@ import pytest
 
 import llamath
 from llamath.cli.command_group import GROUPS
+from llamath.cli.wording import command_of
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 
@@ -91,4 +92,6 @@ def test_help_is_a_map_of_all_functions() -> None:
     assert sorted(x for group in groups.values() for x in group) == sorted(functions)
     assert [x for x in groups if x] == list(GROUPS)
     for heading, commands in GROUPS.items():
-        assert set(commands) <= set(groups[heading]), heading
+        assert set(commands) <= set(map(command_of, groups[heading])) | set(groups[heading]), (
+            heading
+        )

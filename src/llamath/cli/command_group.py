@@ -33,6 +33,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "explain": "which model, with which change, has this many parameters",
         "design": "dimensions for a number of parameters",
         "models": "list the presets",
+        "learn": "lessons and worksheets that check your answers",
     },
     "Check files": {
         "ls": "tensors, dtypes, shapes and bytes of a checkpoint",

@@ -8,7 +8,12 @@ import click
 
 from ..utils.errors import Argument, Call, Name, Wording
 
-_COMMANDS: Mapping[str, str] = {"compare_machines": "fit", "rank_gpus": "fit"}
+_COMMANDS: Mapping[str, str] = {
+    "compare_machines": "fit",
+    "rank_gpus": "fit",
+    "lesson": "learn",
+    "check": "learn",
+}
 """Function -> its command, where their names differ."""
 
 

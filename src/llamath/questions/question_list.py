@@ -11,6 +11,7 @@ from .fit_questions import (
     QuantsQuestion,
     RankQuestion,
 )
+from .lesson_question import LessonQuestion
 from .memory_questions import MemoryQuestion, TrainingQuestion
 from .parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
 from .pass_questions import CodeQuestion, FlopsQuestion
@@ -22,6 +23,7 @@ QUESTIONS: tuple[type[Question], ...] = (
     CountQuestion,
     ExplainQuestion,
     CodeQuestion,
+    LessonQuestion,
     DesignQuestion,
     MemoryQuestion,
     TrainingQuestion,

@@ -7,10 +7,10 @@ from ...model import FamilyModel
 from ...utils.errors import LlamathError, nearest, safe
 from .exercise import Exercise
 from .lesson import Lesson
-from .size_lessons import SIZE_LESSONS
-from .special_lessons import SPECIAL_LESSONS
+from .lessons.size_lessons import SIZE_LESSONS
+from .lessons.special_lessons import SPECIAL_LESSONS
+from .lessons.weight_lessons import WEIGHT_LESSONS
 from .study import Study
-from .weight_lessons import WEIGHT_LESSONS
 
 LESSONS: tuple[Lesson, ...] = (*WEIGHT_LESSONS, *SIZE_LESSONS, *SPECIAL_LESSONS)
 

@@ -64,6 +64,11 @@ class Checked(Report):
         return " ".join(self.lines)
 
     @property
+    def headline(self) -> str:
+        """The verdict."""
+        return self.verdict
+
+    @property
     def lines(self) -> tuple[str, ...]:
         """The verdict, and the sentences of the most likely mistakes."""
         sentences = self.findings[0].sentences if self.findings else ()

@@ -57,7 +57,8 @@ class Exercise(Record):
         result = f"{value:,} {self.unit}".replace("-", "−")
         if self.answer.symbol != str(value):
             yield self.answer.symbol
-            yield f"= {group_digits(self.answer.numbers)}"
+            if self.answer.numbers != str(value):
+                yield f"= {group_digits(self.answer.numbers)}"
             yield f"= {result}"
         else:
             yield result

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...checkpoint.meta_args import ModelArgs, config_to_args
-from ...core.expr import Expr
-from ...core.parameter_count import Section, WeightRow
-from ...loading import load_family
-from ...utils.errors import ConfigError
-from ...utils.number_format import short_count
-from .account import Account, Product, of_factors
-from .exercise import Exercise
-from .lesson import Asker, Lesson, instead
-from .study import Study, iter_kinds
+from ....checkpoint.meta_args import ModelArgs, config_to_args
+from ....core.expr import Expr
+from ....core.parameter_count import Section, WeightRow
+from ....loading import load_family
+from ....utils.errors import ConfigError
+from ....utils.number_format import short_count
+from ..account import Account, Product, of_factors
+from ..exercise import Exercise
+from ..lesson import Asker, Lesson, instead
+from ..study import Study, iter_kinds
 from .weight_lessons import active_account
 
 

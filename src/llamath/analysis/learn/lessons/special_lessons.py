@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.expr import Expr
-from .account import Account, of_factors
-from .diagnosis import term_name
-from .exercise import Exercise
-from .lesson import Asker, Lesson, instead, matrices
-from .study import Study, iter_kinds
+from ....core.expr import Expr
+from ..account import Account, of_factors
+from ..diagnosis import term_name
+from ..exercise import Exercise
+from ..lesson import Asker, Lesson, instead, matrices
+from ..study import Study, iter_kinds
 
 
 def _needs_latent(study: Study) -> str:

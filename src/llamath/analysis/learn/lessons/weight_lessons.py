@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...core.expr import Expr
-from .account import Account, of_factors
-from .diagnosis import term_name
-from .exercise import Exercise
-from .lesson import Asker, Lesson, file_name, instead, matrices, written
-from .study import Study, iter_kinds
+from ....checkpoint.meta_args import config_to_args, ffn_width
+from ....core.expr import Expr
+from ....utils.errors import ConfigError
+from ..account import Account, of_factors
+from ..diagnosis import term_name
+from ..exercise import Exercise
+from ..lesson import Asker, Lesson, file_name, instead, matrices, written
+from ..study import Study, iter_kinds
 
 _ATTENTION = ("attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.o.weight")
 
@@ -89,7 +91,8 @@ def _matrix_text(study: Study) -> Iterator[str]:
         "A model is a pile of matrices. A matrix W turns a list of numbers x into another list, "
         "y = W x: each output is a sum of all inputs, each times a weight of its own."
     )
-    yield f"Every token is a list of d = {int(study.width):,} numbers on its way through {study.name}."
+    width = f"d = {int(study.width):,} numbers"
+    yield f"Every token is a list of {width} on its way through {study.name}."
     yield "PyTorch stores W as [out, in]: a row for each output, a column for each input."
 
 
@@ -330,9 +333,6 @@ def _mlp_exercises(study: Study) -> Iterator[Exercise]:
 
 
 def _width_exercises(asker: Asker, study: Study) -> Iterator[Exercise]:
-    from ...checkpoint.meta_args import config_to_args, ffn_width
-    from ...utils.errors import ConfigError
-
     try:
         args = config_to_args(study.model.config)
     except ConfigError:

@@ -1,0 +1,1 @@
+"""The lessons: what each explains and asks about a model."""

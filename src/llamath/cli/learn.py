@@ -1,0 +1,125 @@
+"""`llamath learn`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from ..questions.lesson_question import LessonQuestion
+from ..utils.errors import LlamathError, os_error_reason, safe
+from .command_group import command as make_command
+from .model_options import force_option
+from .output import echo_json, echo_report, note, write_file
+from .question_options import Asked, asks
+
+if TYPE_CHECKING:
+    from ..analysis.learn.worksheet import Worksheet
+
+_EXAMPLES = (
+    "llamath learn",
+    "llamath learn matrix",
+    "llamath learn cache --model llama-3.1-70b --worksheet -o sheet.md --questions 10 --seed 7",
+    "llamath learn --check answers.json",
+)
+
+
+@make_command("learn", _EXAMPLES, brief=True)
+@click.argument("name", required=False)
+@asks(LessonQuestion)
+@click.option("--worksheet", is_flag=True, help="Write a worksheet to the file of --output.")
+@click.option("-o", "--output", metavar="FILE", help="FILE.md, FILE.ipynb or FILE.html.")
+@click.option("--solutions", is_flag=True, help="Add the solutions.")
+@click.option("--check", metavar="FILE", help="Grade a JSON file with answers.")
+@force_option
+def command(
+    name: str | None,
+    *,
+    asked: Asked,
+    worksheet: bool,
+    output: str | None,
+    solutions: bool,
+    check: str | None,
+    force: bool,
+    form: str | None,
+) -> int:
+    """Learn how a model is counted and sized: lessons with questions that are made from its
+    weights, and that say what is wrong with an answer.
+
+    Without NAME, the lessons. On a terminal a lesson asks its questions one by one and remembers
+    what is answered; else its questions are printed. Exit code of --check: 1 if an answer is wrong.
+    """
+    question = asked.parse(LessonQuestion)
+    if check is not None:
+        if name or worksheet or output or solutions:
+            raise click.UsageError("--check takes a file of answers, and --model alone")
+        return _grade(check, question, form)
+    if worksheet != (output is not None):
+        missing, given = ("-o FILE", "--worksheet") if worksheet else ("--worksheet", "--output")
+        raise click.UsageError(f"{given} needs {missing}")
+    if not name:
+        if asked.given or worksheet or solutions:
+            raise click.UsageError("which lesson? `llamath learn` lists them")
+        return _list(form)
+    from ..analysis.learn.worksheet import make_worksheet
+
+    sheet = make_worksheet(
+        name, question.model, question.questions, question.seed, solutions=solutions
+    )
+    if output is not None:
+        _write(sheet, output, force, form)
+    elif form is not None:
+        echo_report(sheet, form)
+    else:
+        _run(sheet)
+    return 0
+
+
+def _list(form: str | None) -> int:
+    from ..analysis.learn.course import LESSONS
+    from ..analysis.learn.learner_progress import LearnerProgress
+    from ..analysis.learn.worksheet import LessonList
+
+    progress = LearnerProgress()
+    echo_report(LessonList(done={x.name: progress.count(x.name) for x in LESSONS}), form)
+    return 0
+
+
+def _run(sheet: Worksheet) -> None:
+    from .lesson_session import LessonSession, is_terminal
+
+    for text in sheet.notes:
+        note(text)
+    if is_terminal() and not sheet.solutions and sheet.seed is None:
+        LessonSession(sheet).run()
+    else:
+        echo_report(sheet, None)
+
+
+def _write(sheet: Worksheet, output: str, force: bool, form: str | None) -> None:
+    from ..analysis.learn.worksheet_files import sheet_text
+
+    write_file(output, sheet_text(sheet, output), overwrite=force)
+    if form == "json":
+        echo_json(sheet.to_json())
+    for text in sheet.notes:
+        note(text)
+
+
+def _grade(path: str, question: LessonQuestion, form: str | None) -> int:
+    from ..analysis.learn.grading import MAX_BYTES, grade_answers
+
+    if question.questions is not None or question.seed is not None:
+        raise click.UsageError("--check knows the questions by their ids")
+    if not os.path.isfile(path):
+        raise LlamathError(f"{safe(path)} is no file", hint="--check answers.json")
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = os_error_reason(error)
+        raise LlamathError(f"{safe(path)} cannot be read: {reason}") from None
+    grades = grade_answers(content, path, question.model)
+    echo_report(grades, form)
+    return int(not grades)
