@@ -100,3 +100,40 @@ def test_model_args_have_meta_defaults() -> None:
     assert llamath.load(args).parameters.total == 8_030_261_248
     with pytest.raises(llamath.ConfigError, match="vocab_size"):
         llamath.load(defaults)
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "is_mistake"),
+    [
+        (205_621_559_296, "32 heads × 766 × 2,048 tokens × 4,096", True),
+        (210_990_268_416, "32 heads × 786 × 2,048 tokens × 4,096", True),
+        (8_835_567_616, "all 32 heads have their own K and V here", True),
+        (1_050_673_152, "Llama 3.1 8B, embedding and head", False),
+        (218_112_000, "Llama 3.1 8B, one layer", False),
+        (202_383_360, "Llama 2 7B, one layer", False),
+        (6_476_005_376, "Llama 2 7B, the matrices of all layers", False),
+        (16_777_216, "Llama 2 7B, one matrix [4,096, 4,096]: q, k, v or o", False),
+        (58_720_256, "Llama 3.1 8B, one matrix [14,336, 4,096]: gate, up or down", False),
+        (8_030_257_152, "without the final norm", False),
+    ],
+)
+def test_numbers_of_the_articles_are_explained(number: int, words: str, is_mistake: bool) -> None:
+    first = llamath.explain(number)[0]
+    assert words in first.summary and first.mistake == is_mistake and first.exact
+    assert sum(x.value for x in first.terms) == number
+
+
+def test_q_k_and_v_of_the_classic_405b_are_explained() -> None:
+    """They are as many as one layer of Galactica 120B, too."""
+    summaries = [x.summary for x in llamath.explain(1_258_291_200)]
+    assert any("405" in x and "q, k and v of a layer" in x for x in summaries[:3])
+    first = llamath.explain(1_258_291_200, like="classic-405b")[0]
+    assert first.summary.endswith("q, k and v of a layer")
+
+
+def test_two_mistakes_about_a_named_model_are_explained() -> None:
+    model = llamath.load("llama-3-8b")
+    number = model.parameters.total - 32 * 4096 * (3 * 14336 - 2 * 11008)
+    found = llamath.explain(number, like="llama-3-8b")
+    assert found[0].mistake and "11,008" in found[0].summary and "two matrices" in found[0].summary
+    assert not any(x.mistake for x in llamath.explain(number + 1, like="llama-3-8b"))

@@ -278,7 +278,8 @@ def test_pipeline_stage() -> None:
 
 def test_expanded_kv_heads() -> None:
     total, kv = llamath.load("llama-3.1-8b").parameters.total, 2 * 32 * 1024 * 4096
-    assert mentions(explain_within("llama-3.1-8b", total + 3 * kv)[0], "as multi-head attention")
+    first = explain_within("llama-3.1-8b", total + 3 * kv)[0]
+    assert mentions(first, "all 32 heads have their own K and V here") and first.mistake
     assert mentions(
         explain_within("llama-3.1-8b", total + kv)[0],
         "key/value heads copied for 16 tensor-parallel ranks",
@@ -341,7 +342,7 @@ def test_the_json_contract() -> None:
     assert output.keys() == {"model", "number", "candidates"} and output["number"] == 3_540_389_888
     first = output["candidates"][0]
     assert (
-        first.keys() == {"exact", "residue", "confidence", "summary", "terms"}
+        first.keys() == {"exact", "residue", "confidence", "mistake", "summary", "terms"}
         and first["exact"] is True
         and first["residue"] == 0
     )

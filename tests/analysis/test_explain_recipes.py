@@ -21,6 +21,7 @@ from llamath.analysis.understand.explain.explanation import (
     known_vocab_sizes,
     merge_equal_bases,
 )
+from llamath.analysis.understand.explain.known_numbers import known_numbers
 from llamath.analysis.understand.explain.priors import evidence_bits, excess_bits
 from llamath.analysis.understand.explain.vision_towers import VISION_TOWERS
 from llamath.catalog import presets
@@ -109,6 +110,25 @@ def test_few_first_claims_of_a_second_sample_are_false(
         if x and not is_right and x.likelihood != "possible"
     ]
     assert per_false * len(false) <= max(len(claims), per_false), false
+
+
+@pytest.mark.slow
+def test_parts_and_mistakes_are_rarely_found_by_chance() -> None:
+    """A multiple of 2²⁰ is what matrices have, so a few are some."""
+    bases, _, models = catalog()
+    rng = random.Random(1)
+    samples = {
+        "any": (lambda: rng.randrange(10**7, 10**11), 0),
+        "multiples of 4,096": (lambda: 4096 * rng.randrange(2500, 25 * 10**6), 0),
+        "multiples of 1,000": (lambda: 1000 * rng.randrange(10**4, 10**8), 0),
+        "multiples of 2^20": (lambda: 2**20 * rng.randrange(10, 10**5), 5),
+    }
+    for what, (draw, most) in samples.items():
+        numbers = [draw() for _ in range(300)]
+        found = [
+            x for x in numbers if known_numbers(x, [y for y in bases if x < 4 * y.total], models)
+        ]
+        assert len(found) <= most, (what, found)
 
 
 # adapters, as peft counts them

@@ -20,7 +20,7 @@ from llamath.analysis.learn.diagnosis import (
     wrong_accounts,
 )
 from llamath.analysis.learn.exercise import Exercise
-from llamath.analysis.learn.study import Study
+from llamath.analysis.learn.study import ModelStudy
 from llamath.utils.errors import LlamathError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wrong-answers.txt"
@@ -35,7 +35,7 @@ LETTERS = {"d": 4096, "H": 32, "h": 128, "K": 8, "F": 14336}
 
 @cache
 def exercises(slug: str) -> tuple[Exercise, ...]:
-    study = Study(model=llamath.load(slug))
+    study = ModelStudy.of(llamath.load(slug))
     return tuple(
         x for lesson in LESSONS if not lesson.lacks(study) for x in exercises_of(lesson, study)
     )

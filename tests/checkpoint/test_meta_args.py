@@ -184,3 +184,33 @@ def test_errors_use_the_key_names_of_params_json() -> None:
     ]:
         with pytest.raises(llamath.ConfigError, match=word):
             llamath.load(PUBLISHED[6][0] | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "total"),
+    [
+        ("ModelArgs(dim=4096, n_layers=32, n_heads=32, n_kv_heads=None, vocab_size=32000, multiple_of=256, ffn_dim_multiplier=None, norm_eps=1e-05, rope_theta=10000.0)", 6_738_415_616),
+        ("ModelArgs(dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, rope_theta=500000, use_scaled_rope=True,)", 8_030_261_248),
+        ("  ModelArgs(\n    vocab_size=32000,\n)\n", 6_738_415_616),
+        ("dim=4096,n_layers=32,n_heads=32,n_kv_heads=None,vocab_size=32000", 6_738_415_616),
+        (repr(llamath.ModelArgs(vocab_size=32000)), 6_738_415_616),
+    ],
+)  # fmt: skip
+def test_printed_model_args_are_a_model(text: str, total: int) -> None:
+    model = llamath.load(text)
+    assert model.parameters.total == total
+    if "rope_theta=500000" in text:
+        assert model.tree.layers[0].attn.rope.theta == 500_000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ModelArgs()", "vocab_size is absent"), ("ModelArgs(dim=4096", "no ModelArgs"), ("ModelArgs(dim=f(1))", "no ModelArgs"),
+        ("ModelArgs(dim=None)", "dim=None"), ("ModelArgs(dim=4096, dim=2)", "twice"), ("ModelArgs(width=3)", "unknown key"),
+        ("ModelArgs(4096)", "unknown key"), ("ModelArgs(" + "1" * 3000 + ")", "no ModelArgs"),
+    ],
+)  # fmt: skip
+def test_broken_model_args_are_named(text: str, words: str) -> None:
+    with pytest.raises(llamath.ConfigError, match=words):
+        llamath.load(text)

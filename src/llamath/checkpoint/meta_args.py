@@ -38,6 +38,11 @@ class ModelArgs(Record):
         return ffn_width(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
 
+_PRINTED = re.compile(r"\s*ModelArgs\(([^()]{0,2000})\)\s*")
+_DIMENSIONS = ("dim", "n_layers", "n_heads")
+_OPTIONAL = ("n_kv_heads", "ffn_dim_multiplier")
+"""Arguments whose default is None."""
+
 UNSUPPORTED_KEYS = (
     "moe",
     "moe_args",
@@ -91,13 +96,22 @@ def short_args(data: Mapping[str, Any], width: int = 48) -> str:
 
 def parse_args_text(text: str) -> dict[str, Any] | None:
     """Return the keys of ModelArgs written as
-    `dim=4096,n_layers=32,n_heads=32,vocab_size=32000`; None for any other text.
+    `dim=4096,n_layers=32,n_heads=32,vocab_size=32000`, or as Python prints them:
+    `ModelArgs(dim=4096, n_kv_heads=None, …)`; None for any other text.
     """
-    first, equals, _ = text.partition("=")
-    if not equals or not first.strip().isidentifier():
-        return None
     keys: dict[str, Any] = {}
-    for part in text.split(","):
+    if text.lstrip().startswith("ModelArgs("):
+        call = _PRINTED.fullmatch(text)
+        if call is None:
+            hint = "paste it whole, with numbers: ModelArgs(dim=4096, n_layers=32, n_heads=32)"
+            raise ConfigError(f"{safe(text, 40)} is no ModelArgs(…)", hint=hint)
+        keys = {name: getattr(ModelArgs, name) for name in _DIMENSIONS}
+        text = call[1].strip().removesuffix(",")
+    first, equals, _ = text.partition("=")
+    if not keys and (not equals or not first.strip().isidentifier()):
+        return None
+    given: set[str] = set()
+    for part in text.split(",") if text else ():
         key, _, value = (x.strip() for x in part.partition("="))
         if key not in (*ModelArgs.fields, *_EXTRA_KEYS):
             near = nearest(key, ModelArgs.fields)
@@ -105,10 +119,12 @@ def parse_args_text(text: str) -> dict[str, Any] | None:
                 f"did you mean {near[0]}?" if near else (f"known are {', '.join(ModelArgs.fields)}")
             )
             raise ConfigError(f"unknown key {safe(repr(key), 40)} in ModelArgs", hint=hint)
-        if key in keys:
+        if key in given:
             raise ConfigError(f"{key} is given twice in ModelArgs")
-        keys[key] = _parse_value(key, value)
-    if missing := [key for key in ("dim", "n_layers", "n_heads") if key not in keys]:
+        given.add(key)
+        if value != "None" or key not in _OPTIONAL:  # None: the default of the reference
+            keys[key] = _parse_value(key, value)
+    if missing := [key for key in _DIMENSIONS if key not in keys]:
         raise ConfigError(
             f"ModelArgs lack {' and '.join(missing)}",
             hint="like dim=4096,n_layers=32,n_heads=32,vocab_size=32000",
@@ -117,8 +133,8 @@ def parse_args_text(text: str) -> dict[str, Any] | None:
 
 
 def _parse_value(key: str, text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     try:
         return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else float(text)
     except ValueError:

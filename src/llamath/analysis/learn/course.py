@@ -10,7 +10,7 @@ from .lesson import Lesson
 from .lessons.size_lessons import SIZE_LESSONS
 from .lessons.special_lessons import SPECIAL_LESSONS
 from .lessons.weight_lessons import WEIGHT_LESSONS
-from .study import Study
+from .study import ModelStudy
 
 LESSONS: tuple[Lesson, ...] = (*WEIGHT_LESSONS, *SIZE_LESSONS, *SPECIAL_LESSONS)
 
@@ -29,12 +29,12 @@ def find_lesson(name: str) -> Lesson:
     return LESSONS[names.index(name)]
 
 
-def study_of(lesson: Lesson, model: Source | None) -> Study:
+def study_of(lesson: Lesson, model: Source | None) -> ModelStudy:
     """Return what a lesson reads from a model, or from its own; a model without what the lesson
     is about is an error.
     """
     loaded = model if isinstance(model, FamilyModel) else load_family(model or lesson.model)
-    study = Study(model=loaded)
+    study = ModelStudy.of(loaded)
     if problem := lesson.lacks(study):
         others = ", ".join(x.name for x in LESSONS if not x.lacks(study))
         raise NoSuchLesson(
@@ -44,7 +44,7 @@ def study_of(lesson: Lesson, model: Source | None) -> Study:
     return study
 
 
-def exercises_of(lesson: Lesson, study: Study) -> tuple[Exercise, ...]:
+def exercises_of(lesson: Lesson, study: ModelStudy) -> tuple[Exercise, ...]:
     """Return every exercise of a lesson about a model, each once."""
     found: dict[str, Exercise] = {}
     for x in lesson.exercises(study):

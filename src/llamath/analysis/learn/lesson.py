@@ -11,7 +11,7 @@ from ...utils.record_type import Record
 from .account import Account, Product, of_factors
 from .exercise import Exercise
 from .mistake import Mistake
-from .study import Study
+from .study import ModelStudy, Study
 
 
 class Lesson(Record):
@@ -20,9 +20,9 @@ class Lesson(Record):
     name: str
     title: str
     model: str  # the preset that it is about unless another is named
-    lacks: Callable[[Study], str]  # why a model has no such lesson; empty if it has
-    explain: Callable[[Study], Iterable[str]]
-    exercises: Callable[[Study], Iterable[Exercise]]
+    lacks: Callable[[ModelStudy], str]  # why a model has no such lesson; empty if it has
+    explain: Callable[[ModelStudy], Iterable[str]]
+    exercises: Callable[[ModelStudy], Iterable[Exercise]]
 
 
 class Asker:
@@ -89,7 +89,7 @@ def written(x: int) -> str:
     return " = ".join(dict.fromkeys((e.symbol if e.letters else value, numbers, value)))
 
 
-def file_name(study: Study, path: str) -> str:
+def file_name(study: ModelStudy, path: str) -> str:
     """Return the name of a weight's module in files: `q_proj`; its own name where it has none."""
     for pattern in (f"layers.{{l}}.{path}", path):
         try:

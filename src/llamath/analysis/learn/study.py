@@ -12,7 +12,7 @@ from ...core.blocks import MLP, Attention, Decoder, MoE
 from ...core.expr import Expr, product
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import RecurrentMixer
-from ...core.parameter_count import Section, WeightRow
+from ...core.parameter_count import Section, WeightRow, sections_of
 from ...core.tree import Block, CountedOnly, fold_blocks
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
@@ -26,24 +26,15 @@ BF16_BYTES = 2
 
 
 class Study(Record):
-    """A model as a lesson reads it; of a multimodal one, its text model."""
+    """A decoder as a lesson reads it."""
 
-    model: FamilyModel
-
-    @property
-    def tree(self) -> Decoder:
-        """The decoder."""
-        return self.model.text.tree
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self.model.name
+    name: str
+    tree: Decoder
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
-        """The sections of the count of its text."""
-        return self.model.text.count.sections
+        """The sections of its count."""
+        return tuple(sections_of(self.tree))
 
     @cached_property
     def letters(self) -> Mapping[str, int]:
@@ -228,7 +219,7 @@ def _without(x: Product, name: str) -> tuple[tuple[str, Expr], ...]:
 
 
 def _weight(section: Section, row: WeightRow) -> Product:
-    out, *rest = row.weight.shape
+    out, *rest = row.weight.shape or (Expr.const(1),)  # a scalar has no dimension
     factors: list[tuple[str, Expr]] = []
     if section.indices or section.name == "layers":
         factors.append(("layers", Expr.const(section.times)))
@@ -238,6 +229,17 @@ def _weight(section: Section, row: WeightRow) -> Product:
     if rest:
         factors.append(("in", product(rest)))
     return Product(row.pattern, row.group, tuple(factors), row.weight.role, bool(row.weight.tied))
+
+
+class ModelStudy(Study):
+    """A model as a lesson reads it; of a multimodal one, its text model."""
+
+    model: FamilyModel
+
+    @classmethod
+    def of(cls, model: FamilyModel) -> ModelStudy:
+        """Return what a lesson reads from a model."""
+        return cls(name=model.name, tree=model.text.tree, model=model)
 
 
 def iter_kinds(study: Study) -> Iterator[Section]:

@@ -12,7 +12,7 @@ from ...utils.errors import LlamathError, nearest, safe
 from .course import LESSONS, exercises_of, find_lesson, study_of
 from .exercise import Exercise
 from .lesson import Lesson
-from .study import Study
+from .study import ModelStudy
 
 SHEET_SCHEMA = "llamath-worksheet-1"
 
@@ -23,7 +23,7 @@ class Worksheet(Report):
     """
 
     lesson: Lesson
-    study: Study
+    study: ModelStudy
     exercises: tuple[Exercise, ...]
     seed: int | None  # of a random choice; None: the questions of the lesson, in order
     solutions: bool = False

@@ -111,7 +111,7 @@ def _text_cell(source: str) -> dict[str, Any]:
 
 def _code_cell(source: str) -> dict[str, Any]:
     lines = source.splitlines(keepends=True)
-    rest = {"execution_count": None, "outputs": []}
+    rest: dict[str, Any] = {"execution_count": None, "outputs": []}
     return {"cell_type": "code", "metadata": {}, "source": lines, **rest}
 
 

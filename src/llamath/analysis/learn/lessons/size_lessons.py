@@ -13,15 +13,15 @@ from ....utils.number_format import short_count
 from ..account import Account, Product, of_factors
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, instead
-from ..study import Study, iter_kinds
+from ..study import ModelStudy, iter_kinds
 from .weight_lessons import active_account
 
 
-def _any(_study: Study) -> str:
+def _any(_study: ModelStudy) -> str:
     return ""
 
 
-def _args(study: Study) -> ModelArgs | None:
+def _args(study: ModelStudy) -> ModelArgs | None:
     if study.model.family.name != "llama":
         return None
     try:
@@ -30,32 +30,32 @@ def _args(study: Study) -> ModelArgs | None:
         return None
 
 
-def _needs_args(study: Study) -> str:
+def _needs_args(study: ModelStudy) -> str:
     return "" if _args(study) else "Meta's ModelArgs cannot describe it"
 
 
-def _needs_cache(study: Study) -> str:
+def _needs_cache(study: ModelStudy) -> str:
     has_rows = any(x.rows for x in study.caches)
     return "" if has_rows else "it has no KV cache that grows, or its forward pass is not known"
 
 
-def _needs_flops(study: Study) -> str:
+def _needs_flops(study: ModelStudy) -> str:
     return "" if study.flops else "its forward pass is not known"
 
 
-def _needs_experts(study: Study) -> str:
+def _needs_experts(study: ModelStudy) -> str:
     has_copies = any(
         x.group == "experts" and x.factor("copies") is not None for x in study.weights().products
     )
     return "" if study.moe is not None and has_copies else "it has no experts"
 
 
-def _needs_one_kind(study: Study) -> str:
+def _needs_one_kind(study: ModelStudy) -> str:
     kinds = list(iter_kinds(study))
     return "" if len(kinds) == 1 else "its layers are not all alike"
 
 
-def _args_exercises(study: Study) -> Iterator[Exercise]:
+def _args_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("modelargs", study)
     args = _args(study)
     assert args is not None
@@ -112,7 +112,7 @@ def _args_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _args_text(study: Study) -> Iterator[str]:
+def _args_text(study: ModelStudy) -> Iterator[str]:
     args = _args(study)
     assert args is not None
     shown = {x: getattr(args, x) for x in ("dim", "n_layers", "n_heads", "n_kv_heads")}
@@ -129,7 +129,7 @@ def _args_text(study: Study) -> Iterator[str]:
     yield "max_batch_size and max_seq_len size the cache, and no weight."
 
 
-def _context_exercises(study: Study) -> Iterator[Exercise]:
+def _context_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("context", study)
     C, d = study.context, study.width
     total = study.weights()
@@ -189,7 +189,7 @@ def _context_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _context_text(_study: Study) -> Iterator[str]:
+def _context_text(_study: ModelStudy) -> Iterator[str]:
     yield (
         "Somebody multiplied heads × width × context × width and got 205 billion for a model of 7 "
         "billion. What was wrong?"
@@ -201,9 +201,9 @@ def _context_text(_study: Study) -> Iterator[str]:
     )
 
 
-def _other(study: Study) -> Study:
+def _other(study: ModelStudy) -> ModelStudy:
     slug = "llama-3-8b" if study.name == "Llama 2 7B" else "llama-2-7b"
-    return Study(model=load_family(slug))
+    return ModelStudy.of(load_family(slug))
 
 
 def _marked(account: Account) -> Account:
@@ -228,7 +228,7 @@ def _in_groups(names: tuple[str, ...]) -> Callable[[Section, WeightRow], bool]:
     return lambda _section, row: row.group in names
 
 
-def _difference_exercises(study: Study) -> Iterator[Exercise]:
+def _difference_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker, old = Asker("difference", study), _other(study)
     given = {f"{x}′": n for x, n in old.letters.items()}
     groups = {
@@ -264,7 +264,7 @@ def _difference_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _difference_text(study: Study) -> Iterator[str]:
+def _difference_text(study: ModelStudy) -> Iterator[str]:
     old = _other(study)
     yield (
         f"Why has {study.name} another number of parameters than {old.name}? Not “because it is "
@@ -282,7 +282,7 @@ def _difference_text(study: Study) -> Iterator[str]:
             yield f"{name}: {int(a):,} → {int(b):,}"
 
 
-def _contexts(study: Study) -> list[int]:
+def _contexts(study: ModelStudy) -> list[int]:
     own = study.context
     return sorted({n for n in (2048, 8192, 32768, 131072) if n <= own} | {min(own, 131072)})
 
@@ -291,7 +291,7 @@ def _tokens(n: int) -> str:
     return f"{n:,} tokens ({n // 1024}k)" if n % 1024 == 0 else f"{n:,} tokens"
 
 
-def _cache_exercises(study: Study) -> Iterator[Exercise]:
+def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("cache", study)
     hint = "for each layer, keys and values of K heads of h numbers; 2 bytes each"
     if study.latent is not None and study.attention is None:
@@ -362,7 +362,7 @@ def _cache_exercises(study: Study) -> Iterator[Exercise]:
         )
 
 
-def _cache_text(study: Study) -> Iterator[str]:
+def _cache_text(study: ModelStudy) -> Iterator[str]:
     yield (
         "A new token looks at the keys and values of all earlier ones. They do not change, so they "
         "are kept: the KV cache. It grows with each token of each sequence, and has no weights."
@@ -375,7 +375,7 @@ def _cache_text(study: Study) -> Iterator[str]:
     yield "1k of tokens is 1,024 here; a GB is 10⁹ bytes, a GiB 2³⁰."
 
 
-def _flops_exercises(study: Study) -> Iterator[Exercise]:
+def _flops_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("flops", study)
     groups = study.flops
     assert groups is not None
@@ -432,7 +432,7 @@ def _flops_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _flops_text(_study: Study) -> Iterator[str]:
+def _flops_text(_study: ModelStudy) -> Iterator[str]:
     yield (
         "A matrix of out × in weights makes out sums of in products: a multiplication and an "
         "addition for each weight, two FLOPs. So a token costs about two FLOPs for each weight "
@@ -441,7 +441,7 @@ def _flops_text(_study: Study) -> Iterator[str]:
     yield "Training costs three times as much: the way back takes two products for each one."
 
 
-def _bytes_exercises(study: Study) -> Iterator[Exercise]:
+def _bytes_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("bytes", study)
     total = int(study.weights().value)
     N = Expr("N", total)
@@ -508,7 +508,7 @@ def _bytes_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _bytes_text(_study: Study) -> Iterator[str]:
+def _bytes_text(_study: ModelStudy) -> Iterator[str]:
     yield (
         "A parameter is a number, and a number has bits: 32 in fp32, 16 in bf16 and fp16, 8 in fp8 "
         "and int8, about 4.5 in Q4. 8 bits are a byte."
@@ -519,7 +519,7 @@ def _bytes_text(_study: Study) -> Iterator[str]:
     )
 
 
-def _expert_exercises(study: Study) -> Iterator[Exercise]:
+def _expert_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("experts", study)
     moe, k = study.moe, study.top_k
     assert moe is not None and k is not None
@@ -574,7 +574,7 @@ def _expert_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _expert_text(study: Study) -> Iterator[str]:
+def _expert_text(study: ModelStudy) -> Iterator[str]:
     moe, k = study.moe, study.top_k
     assert moe is not None and k is not None
     yield (
@@ -589,7 +589,7 @@ def _expert_text(study: Study) -> Iterator[str]:
 _TARGETS = (10**9, 8 * 10**9, 70 * 10**9, 405 * 10**9, 10**12, 10**13)
 
 
-def _design_exercises(study: Study) -> Iterator[Exercise]:
+def _design_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("design", study)
     layer, total = study.layer_weights(), study.weights()
     outside = study.weights(lambda s, _row: s.name != "layers")
@@ -670,7 +670,7 @@ def _design_exercises(study: Study) -> Iterator[Exercise]:
 _QKV = ("attn.q.weight", "attn.k.weight", "attn.v.weight")
 
 
-def _doubled(study: Study, layer: Account) -> Account | None:
+def _doubled(study: ModelStudy, layer: Account) -> Account | None:
     doubled: dict[str, int] = {}
     for x in (study.width, study.heads, study.kv_heads, study.mlp_width):
         if x is None or len(x.letters) != 1:
@@ -681,7 +681,7 @@ def _doubled(study: Study, layer: Account) -> Account | None:
     return layer.each(lambda x: x.with_letters(doubled))
 
 
-def _design_text(study: Study) -> Iterator[str]:
+def _design_text(study: ModelStudy) -> Iterator[str]:
     yield (
         "Design is counting backwards: a target, and the dimensions that reach it. Layers add in "
         "equal steps, widths count twice in every matrix, tables grow with the vocabulary."

@@ -9,28 +9,28 @@ from ..account import Account, of_factors
 from ..diagnosis import term_name
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, instead, matrices
-from ..study import Study, iter_kinds
+from ..study import ModelStudy, iter_kinds
 
 
-def _needs_latent(study: Study) -> str:
+def _needs_latent(study: ModelStudy) -> str:
     if study.latent is None:
         return "it has no latent attention"
     return "" if study.caches else "its forward pass is not known"
 
 
-def _needs_window(study: Study) -> str:
+def _needs_window(study: ModelStudy) -> str:
     if study.window is None:
         return "none of its layers has a window"
     return "" if study.caches else "its forward pass is not known"
 
 
-def _needs_recurrence(study: Study) -> str:
+def _needs_recurrence(study: ModelStudy) -> str:
     if study.recurrence is None:
         return "it has no recurrent layers"
     return "" if study.caches else "its forward pass is not known"
 
 
-def _latent_exercises(study: Study) -> Iterator[Exercise]:
+def _latent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker, latent = Asker("latent", study), study.latent
     assert latent is not None
     section = next(
@@ -89,7 +89,7 @@ def _latent_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _latent_text(study: Study) -> Iterator[str]:
+def _latent_text(study: ModelStudy) -> Iterator[str]:
     latent = study.latent
     assert latent is not None
     yield (
@@ -103,7 +103,7 @@ def _latent_text(study: Study) -> Iterator[str]:
     )
 
 
-def _window_exercises(study: Study) -> Iterator[Exercise]:
+def _window_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker, window = Asker("windows", study), study.window
     assert window is not None
     n = int(window.max_lookback or 0)
@@ -154,7 +154,7 @@ def _window_exercises(study: Study) -> Iterator[Exercise]:
         )
 
 
-def _window_text(study: Study) -> Iterator[str]:
+def _window_text(study: ModelStudy) -> Iterator[str]:
     window = study.window
     assert window is not None
     n = int(window.max_lookback or 0)
@@ -165,7 +165,7 @@ def _window_text(study: Study) -> Iterator[str]:
     yield "A window changes no weight: the matrices are the same."
 
 
-def _recurrent_exercises(study: Study) -> Iterator[Exercise]:
+def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("recurrence", study)
     section = next(x for x in iter_kinds(study) if any(y.group == "mixer" for y in x.rows))
     layer = study.layer_weights(section=section)
@@ -222,7 +222,7 @@ def _recurrent_exercises(study: Study) -> Iterator[Exercise]:
         )
 
 
-def _recurrent_text(study: Study) -> Iterator[str]:
+def _recurrent_text(study: ModelStudy) -> Iterator[str]:
     recurrence = study.recurrence
     assert recurrence is not None
     name = recurrence.short_name or type(recurrence).__name__

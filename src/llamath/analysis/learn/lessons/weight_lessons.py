@@ -11,16 +11,16 @@ from ..account import Account, of_factors
 from ..diagnosis import term_name
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, file_name, instead, matrices, written
-from ..study import Study, iter_kinds
+from ..study import ModelStudy, iter_kinds
 
 _ATTENTION = ("attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.o.weight")
 
 
-def _any(_study: Study) -> str:
+def _any(_study: ModelStudy) -> str:
     return ""
 
 
-def _needs_heads(study: Study) -> str:
+def _needs_heads(study: ModelStudy) -> str:
     if study.attention is None or study.layer is None:
         return "it has no attention with matrices q, k and v of its own"
     has = {x.pattern for x in study.layer.rows}
@@ -28,20 +28,20 @@ def _needs_heads(study: Study) -> str:
     return "its attention has no separate matrices q, k, v and o" if missing else ""
 
 
-def _needs_layers(study: Study) -> str:
+def _needs_layers(study: ModelStudy) -> str:
     return "" if study.layer is not None else "it has no layers"
 
 
-def _needs_mlp(study: Study) -> str:
+def _needs_mlp(study: ModelStudy) -> str:
     return "" if study.mlp is not None else "its layers have no dense MLP"
 
 
-def _needs_norms(study: Study) -> str:
+def _needs_norms(study: ModelStudy) -> str:
     has_norm = any(x.group == "norm" and x.role == "scale" for x in study.weights().products)
     return "" if has_norm else "its norms have no weights"
 
 
-def _matrix_exercises(study: Study) -> Iterator[Exercise]:
+def _matrix_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("matrix", study)
     asked: set[str] = set()
     for section in iter_kinds(study):
@@ -86,7 +86,7 @@ def _matrix_exercises(study: Study) -> Iterator[Exercise]:
             )
 
 
-def _matrix_text(study: Study) -> Iterator[str]:
+def _matrix_text(study: ModelStudy) -> Iterator[str]:
     yield (
         "A model is a pile of matrices. A matrix W turns a list of numbers x into another list, "
         "y = W x: each output is a sum of all inputs, each times a weight of its own."
@@ -96,7 +96,7 @@ def _matrix_text(study: Study) -> Iterator[str]:
     yield "PyTorch stores W as [out, in]: a row for each output, a column for each input."
 
 
-def _head_exercises(study: Study) -> Iterator[Exercise]:
+def _head_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("head", study)
     H, h, d = study.heads, study.head_dim, study.width
     assert H is not None and h is not None
@@ -177,7 +177,7 @@ def _T(n: int) -> Expr:  # noqa: N802
     return Expr("T", n)
 
 
-def _head_text(study: Study) -> Iterator[str]:
+def _head_text(study: ModelStudy) -> Iterator[str]:
     H, h = study.heads, study.head_dim
     assert H is not None and h is not None
     yield (
@@ -194,7 +194,7 @@ def _is_one_of(*paths: str) -> Callable[[str], bool]:
     return lambda path: path in paths
 
 
-def _attention_exercises(study: Study) -> Iterator[Exercise]:
+def _attention_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("attention", study)
     H, K, h = study.heads, study.kv_heads, study.head_dim
     assert H is not None and K is not None and h is not None
@@ -265,7 +265,7 @@ def _attention_exercises(study: Study) -> Iterator[Exercise]:
         )
 
 
-def _attention_text(study: Study) -> Iterator[str]:
+def _attention_text(study: ModelStudy) -> Iterator[str]:
     H, K = study.heads, study.kv_heads
     assert H is not None and K is not None
     yield (
@@ -284,7 +284,7 @@ def _attention_text(study: Study) -> Iterator[str]:
         )
 
 
-def _mlp_exercises(study: Study) -> Iterator[Exercise]:
+def _mlp_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("mlp", study)
     mlp, F, d = study.mlp, study.mlp_width, study.width
     assert mlp is not None and F is not None
@@ -332,7 +332,7 @@ def _mlp_exercises(study: Study) -> Iterator[Exercise]:
             )
 
 
-def _width_exercises(asker: Asker, study: Study) -> Iterator[Exercise]:
+def _width_exercises(asker: Asker, study: ModelStudy) -> Iterator[Exercise]:
     try:
         args = config_to_args(study.model.config)
     except ConfigError:
@@ -389,7 +389,7 @@ def _width_exercises(asker: Asker, study: Study) -> Iterator[Exercise]:
     )
 
 
-def _mlp_text(study: Study) -> Iterator[str]:
+def _mlp_text(study: ModelStudy) -> Iterator[str]:
     mlp, F = study.mlp, study.mlp_width
     assert mlp is not None and F is not None
     if mlp.gate is None:
@@ -408,7 +408,7 @@ def _mlp_text(study: Study) -> Iterator[str]:
         )
 
 
-def _norm_exercises(study: Study) -> Iterator[Exercise]:
+def _norm_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("norms", study)
     section = study.layer
     assert section is not None
@@ -445,7 +445,7 @@ def _norm_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _norm_text(_study: Study) -> Iterator[str]:
+def _norm_text(_study: ModelStudy) -> Iterator[str]:
     yield (
         "A norm brings the numbers of a token to a common size: RMSNorm divides x by the root of "
         "the mean of its squares, and multiplies each number by a weight, x / rms(x) · w."
@@ -457,7 +457,7 @@ def _norm_text(_study: Study) -> Iterator[str]:
     )
 
 
-def _layer_exercises(study: Study) -> Iterator[Exercise]:
+def _layer_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("layer", study)
     section = study.layer
     assert section is not None
@@ -499,7 +499,7 @@ def _layer_exercises(study: Study) -> Iterator[Exercise]:
     )
 
 
-def _layer_text(study: Study) -> Iterator[str]:
+def _layer_text(study: ModelStudy) -> Iterator[str]:
     yield (
         "A layer is attention and an MLP, with a norm before each: x += attention(norm(x)), then "
         "x += mlp(norm(x)). The layers have equal shapes and weights of their own."
@@ -510,7 +510,7 @@ def _layer_text(study: Study) -> Iterator[str]:
         yield f"{study.name} has {len(kinds)} kinds of layers: {counts} of them."
 
 
-def _table_exercises(study: Study) -> Iterator[Exercise]:
+def _table_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("embedding", study)
     head = study.tree.head
     V, d = Expr.const(study.tree.vocab), study.width
@@ -552,7 +552,7 @@ def _table_exercises(study: Study) -> Iterator[Exercise]:
         )
 
 
-def _table_text(_study: Study) -> Iterator[str]:
+def _table_text(_study: ModelStudy) -> Iterator[str]:
     yield (
         "The embedding is a table: a token's number picks a row, which is looked up, not "
         "multiplied. At the end the head multiplies: a score, or logit, for each token of the "
@@ -565,7 +565,7 @@ def _table_text(_study: Study) -> Iterator[str]:
     )
 
 
-def _total_exercises(study: Study) -> Iterator[Exercise]:
+def _total_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("total", study)
     total, p = study.weights(), study.model.text.parameters
     yield asker.ask(
@@ -611,7 +611,7 @@ def _total_exercises(study: Study) -> Iterator[Exercise]:
         )
 
 
-def active_account(study: Study) -> Account:
+def active_account(study: ModelStudy) -> Account:
     """Return the parameters that one token uses."""
     k = study.top_k
     total = study.weights()
@@ -626,7 +626,7 @@ def active_account(study: Study) -> Account:
     )
 
 
-def _total_text(_study: Study) -> Iterator[str]:
+def _total_text(_study: ModelStudy) -> Iterator[str]:
     yield (
         "“The number of parameters” has several meanings: with or without the head, the embedding, "
         "both; a tied matrix once or twice; of experts all, or those that a token uses."

@@ -31,6 +31,7 @@ from ....utils.units import parse_quantity
 from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
 from .hypotheses import Hypothesis, HypothesisSpace
+from .known_numbers import KnownNumber, could_be_product, known_numbers
 from .moves import PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
 from .priors import evidence_bits, excess_bits, vocab_prior
 
@@ -180,7 +181,9 @@ _LIKELIHOODS = {"very likely": 0.9, "likely": 0.6, "possible": 0.0}
 class Candidate(Record):
     """One explanation; its terms and the residue sum to the number."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("exact", "residue", "confidence", "summary", "terms")
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("exact", "residue", "confidence", "mistake", "summary", "terms"),
+    )
 
     base: str
     also: tuple[str, ...]
@@ -189,6 +192,7 @@ class Candidate(Record):
     terms: tuple[Term, ...]
     bits: float
     confidence: float | None = None  # a probability; None for near misses
+    mistake: bool = False  # it is no count of a model, but what a common mistake gives
 
     @property
     def likelihood(self) -> str:
@@ -274,7 +278,8 @@ class Explanation(Report):
         if self.explained:
             best = self.candidates[0]
             share = f", {best.confidence:.0%}" if best.confidence is not None else ""
-            verdict = f"{best.likelihood}{share}"
+            kind = "no count of a model, but a common mistake: " if best.mistake else ""
+            verdict = f"{kind}{best.likelihood}{share}"
         else:
             verdict = "no exact explanation" + ("; near misses" if self.candidates else "")
         return f"{self.number:,} ({short_count(self.number)}): {verdict}"
@@ -319,7 +324,7 @@ class Explanation(Report):
                 return f"{verb} to {safe(self.name, 40)}"
             return f"near miss: off by {format_signed(x.value - self.number)}"
         if x.exact:
-            return f"exactly, {x.likelihood}"
+            return f"exactly, {'by a mistake, ' if x.mistake else ''}{x.likelihood}"
         return f"near miss: {format_signed(x.residue)} unexplained"
 
     def _term_rows(self, x: Candidate, place: int) -> Iterator[Row]:
@@ -347,11 +352,13 @@ def explain_number(
     models: int,
     known: Mapping[int, str],
     most: int = MAX_LISTED,
+    small: Sequence[BaseModel] = (),
 ) -> Explanation:
     """Explain an exact count.
 
     `models` is the number of models behind the bases, `known` maps vocabulary sizes to model names,
-    `most` limits the list (0: all).
+    `most` limits the list (0: all). `small` are models that are too small for the number, of which
+    it may be a product of sizes.
     """
     room = log2(max(number, 2)) - MIN_BITS_SAVED - excess_bits(number)
     spaces = [
@@ -373,8 +380,13 @@ def explain_number(
         models=models,
         candidates=(),
     )
-    if hypotheses:
-        return _list_simplest(report, _unique(hypotheses), known, most)
+    is_simple = any(x.steps < 2 for x in hypotheses)
+    every = known_numbers(number, (*bases, *small), models, pairs=not is_simple)
+    others = [x for x in every if x.bits <= room]
+    wrong = {x.base.name for x in others if x.is_mistake}
+    hypotheses = [x for x in hypotheses if x.steps != 1 or x.base.name not in wrong]
+    if hypotheses or others:
+        return _list_simplest(report, _unique(hypotheses), known, most, others)
     near = sorted(
         (
             (score, hypothesis)
@@ -465,22 +477,47 @@ def _list_simplest(
     hypotheses: list[tuple[Hypothesis, tuple[str, ...]]],
     known: Mapping[int, str],
     most: int,
+    others: Sequence[KnownNumber] = (),
 ) -> Explanation:
-    """List the simplest candidates and count the others."""
-    listed = (
-        [x for x in hypotheses if x[0].bits <= hypotheses[0][0].bits + LISTED_BITS][:most]
-        if most
-        else hypotheses
-    )
-    weight = sum(2**-hypothesis.bits for hypothesis, _ in hypotheses)
-    weight += 0.0 if report.name else 2 ** (_UNKNOWN_CAUSE_BITS - evidence_bits(report.number))
-    candidates = tuple(
-        _candidate(hypothesis, report.number, also, known).replace(
-            confidence=round(2**-hypothesis.bits / weight, 3)
+    """List the simplest candidates, parts and mistakes among them, and count the others."""
+    every = sorted(
+        (
+            *((x.bits, 0, i) for i, x in enumerate(others)),
+            *((x.bits, 1, i) for i, (x, _) in enumerate(hypotheses)),
         )
-        for hypothesis, also in listed
     )
-    return report.replace(candidates=candidates, more=len(hypotheses) - len(listed))
+    listed = [x for x in every if x[0] <= every[0][0] + LISTED_BITS][:most] if most else every
+    weight = sum(2**-bits for bits, _, _ in every)
+    weight += 0.0 if report.name else 2 ** (_UNKNOWN_CAUSE_BITS - evidence_bits(report.number))
+    candidates = []
+    for bits, is_hypothesis, i in listed:
+        if is_hypothesis:
+            hypothesis, also = hypotheses[i]
+            candidate = _candidate(hypothesis, report.number, also, known)
+        else:
+            candidate = _known_candidate(others[i], report.number)
+        candidates.append(candidate.replace(confidence=round(2**-bits / weight, 3)))
+    return report.replace(candidates=tuple(candidates), more=len(every) - len(listed))
+
+
+def _known_candidate(x: KnownNumber, number: int) -> Candidate:
+    name = x.base.name
+    terms: tuple[Term, ...] = (Term(what=f"{name}, {x.what}", value=number, formula=x.formula),)
+    if x.total:
+        formula = count_parameters(x.base.tree).formula.symbols
+        terms = (
+            Term(what=name, value=x.total, formula=formula),
+            Term(what=x.what, value=number - x.total, formula=x.formula),
+        )
+    return Candidate(
+        base=x.base.name,
+        also=x.also,
+        value=number,
+        residue=0,
+        terms=terms,
+        bits=x.bits,
+        mistake=x.is_mistake,
+    )
 
 
 def _near_misses(
@@ -574,8 +611,13 @@ def explain_quantity(
     )
     if not quantity.exact:
         return explain_name(name, bases, len(catalog), most=most)
+    small = (
+        merge_equal_bases(x for x in catalog if could_be_product(quantity.value, x.parameters))
+        if like is None
+        else ()
+    )
     return explain_number(
-        quantity.value, bases, len(catalog), known_vocab_sizes(catalog), most=most
+        quantity.value, bases, len(catalog), known_vocab_sizes(catalog), most=most, small=small
     )
 
 
