@@ -208,6 +208,37 @@ def test_a_model_without_the_block_has_no_lesson() -> None:
     assert "attention" in error.value.hint
 
 
+@pytest.mark.parametrize(
+    "slug",
+    [
+        *(
+            "zamba-7b",
+            "zamba2-7b",
+            "jamba-v0.1",
+            "openelm-270m",
+            "kimi-k3",
+            "deepseek-v3.2",
+            "lfm2-1.2b",
+        ),
+        *(
+            "nemotron-h-8b",
+            "xglm-564m",
+            "llama-4-scout",
+            "minimax-text-01",
+            "qwen2-vl-2b",
+            "phi-3.5-moe",
+        ),
+    ],
+)
+def test_unusual_models_have_lessons_without_gaps(slug: str) -> None:
+    found = exercises(slug)
+    assert {"matrix", "layer", "embedding", "total", "bytes"} <= {x.id.split("/")[0] for x in found}
+    assert len({x.id for x in found}) == len(found) > 20
+    for x in found:
+        assert "{" not in "".join((x.text, x.hint, *x.solution)) and " None" not in x.text, x.id
+        assert check_answer(x, str(int(x.answer))), x.id
+
+
 ANSWERS = """
 llama-3-8b total/total 8835567616|8,030,257,152|7504924672|205621559296|205B|210990268416|6.98B|8.03B|8.04B|8B|8030000000|8.84B|6,738,415,616|7.50B|16060522496
 llama-3-8b layer/one 218103808|243277824|201334784|6979584000|16777216|159391744|226500608|218.1M|209723392|219 million

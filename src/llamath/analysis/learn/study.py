@@ -242,6 +242,11 @@ class ModelStudy(Study):
         return cls(name=model.name, tree=model.text.tree, model=model)
 
 
+def kind_with(study: Study, chosen: Callable[[WeightRow], bool]) -> Section | None:
+    """Return the first kind of layers with such a weight."""
+    return next((x for x in iter_kinds(study) if any(map(chosen, x.rows))), None)
+
+
 def iter_kinds(study: Study) -> Iterator[Section]:
     """Yield the kinds of layers."""
     yield from (x for x in study.sections if x.name == "layers")

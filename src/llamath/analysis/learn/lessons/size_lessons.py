@@ -13,7 +13,7 @@ from ....utils.number_format import short_count
 from ..account import Account, Product, of_factors
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, instead
-from ..study import ModelStudy, iter_kinds
+from ..study import ModelStudy, iter_kinds, kind_with
 from .weight_lessons import active_account
 
 
@@ -44,10 +44,12 @@ def _needs_flops(study: ModelStudy) -> str:
 
 
 def _needs_experts(study: ModelStudy) -> str:
-    has_copies = any(
-        x.group == "experts" and x.factor("copies") is not None for x in study.weights().products
-    )
-    return "" if study.moe is not None and has_copies else "it has no experts"
+    has_experts = study.moe is not None and kind_with(study, _is_of_experts) is not None
+    return "" if has_experts else "it has no experts"
+
+
+def _is_of_experts(row: WeightRow) -> bool:
+    return row.group == "experts" and int(row.copies) > 1
 
 
 def _needs_one_kind(study: ModelStudy) -> str:
@@ -523,7 +525,7 @@ def _expert_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("experts", study)
     moe, k = study.moe, study.top_k
     assert moe is not None and k is not None
-    section = next(x for x in iter_kinds(study) if any(y.group == "experts" for y in x.rows))
+    section = kind_with(study, _is_of_experts)
     layer = study.layer_weights(section=section)
     experts = Account(products=tuple(x for x in layer.products if x.group == "experts"))
     one = experts.each(

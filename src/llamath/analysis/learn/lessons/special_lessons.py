@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....core.expr import Expr
+from ....core.parameter_count import WeightRow
 from ..account import Account, of_factors
 from ..diagnosis import term_name
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, instead, matrices
-from ..study import ModelStudy, iter_kinds
+from ..study import ModelStudy, kind_with
 
 
 def _needs_latent(study: ModelStudy) -> str:
-    if study.latent is None:
+    if study.latent is None or kind_with(study, _is_kv_down) is None:
         return "it has no latent attention"
     return "" if study.caches else "its forward pass is not known"
+
+
+def _is_kv_down(row: WeightRow) -> bool:
+    return row.pattern == "attn.kv_down.weight"
+
+
+def _is_of_mixer(row: WeightRow) -> bool:
+    return row.group == "mixer"
 
 
 def _needs_window(study: ModelStudy) -> str:
@@ -25,7 +34,7 @@ def _needs_window(study: ModelStudy) -> str:
 
 
 def _needs_recurrence(study: ModelStudy) -> str:
-    if study.recurrence is None:
+    if study.recurrence is None or kind_with(study, _is_of_mixer) is None:
         return "it has no recurrent layers"
     return "" if study.caches else "its forward pass is not known"
 
@@ -33,9 +42,7 @@ def _needs_recurrence(study: ModelStudy) -> str:
 def _latent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker, latent = Asker("latent", study), study.latent
     assert latent is not None
-    section = next(
-        x for x in iter_kinds(study) if any(y.pattern == "attn.kv_down.weight" for y in x.rows)
-    )
+    section = kind_with(study, _is_kv_down)
     layer = study.layer_weights(section=section)
     down = Account(products=tuple(x for x in layer.products if x.path == "attn.kv_down.weight"))
     yield asker.ask(
@@ -167,7 +174,7 @@ def _window_text(study: ModelStudy) -> Iterator[str]:
 
 def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("recurrence", study)
-    section = next(x for x in iter_kinds(study) if any(y.group == "mixer" for y in x.rows))
+    section = kind_with(study, _is_of_mixer)
     layer = study.layer_weights(section=section)
     mixer = Account(products=tuple(x for x in layer.products if x.group == "mixer"))
     states = [x for x in study.caches if x.state is not None]

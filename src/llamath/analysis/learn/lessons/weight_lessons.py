@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 
 from ....checkpoint.meta_args import config_to_args, ffn_width
 from ....core.expr import Expr
+from ....core.parameter_count import WeightRow
 from ....utils.errors import ConfigError
 from ..account import Account, of_factors
 from ..diagnosis import term_name
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, file_name, instead, matrices, written
-from ..study import ModelStudy, iter_kinds
+from ..study import ModelStudy, iter_kinds, kind_with
 
 _ATTENTION = ("attn.q.weight", "attn.k.weight", "attn.v.weight", "attn.o.weight")
 
@@ -33,7 +34,12 @@ def _needs_layers(study: ModelStudy) -> str:
 
 
 def _needs_mlp(study: ModelStudy) -> str:
-    return "" if study.mlp is not None else "its layers have no dense MLP"
+    has_mlp = study.mlp is not None and kind_with(study, _is_up) is not None
+    return "" if has_mlp else "its layers have no dense MLP"
+
+
+def _is_up(row: WeightRow) -> bool:
+    return row.pattern == "mlp.up.weight"
 
 
 def _needs_norms(study: ModelStudy) -> str:
@@ -288,9 +294,7 @@ def _mlp_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("mlp", study)
     mlp, F, d = study.mlp, study.mlp_width, study.width
     assert mlp is not None and F is not None
-    section = next(
-        x for x in iter_kinds(study) if any(y.pattern == "mlp.up.weight" for y in x.rows)
-    )
+    section = kind_with(study, _is_up)
     account = study.layer_weights(
         lambda path: path.startswith("mlp.") and path.count(".") == 2 and path.endswith(".weight"),
         section,
