@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 
 import llamath
+from llamath.cli import cli
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "five-articles.md"
 
 
 def shapes_and_sizes(slug: str) -> dict[str, tuple[tuple[int, ...], int]]:
@@ -137,3 +145,28 @@ def test_two_mistakes_about_a_named_model_are_explained() -> None:
     found = llamath.explain(number, like="llama-3-8b")
     assert found[0].mistake and "11,008" in found[0].summary and "two matrices" in found[0].summary
     assert not any(x.mistake for x in llamath.explain(number + 1, like="llama-3-8b"))
+
+
+def figures_by_command() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for figure, command in re.findall(
+        r"^\| `([^`]+)` \| .* \| `llamath ([^`]+)` \|$", PAGE.read_text(), re.MULTILINE
+    ):
+        found.setdefault(command, []).append(figure)
+    return found
+
+
+def test_the_page_of_the_articles_has_a_command_for_each_figure() -> None:
+    rows = [x for x in PAGE.read_text().splitlines() if x.startswith("| `")]
+    assert len(rows) == sum(map(len, figures_by_command().values())) >= 55
+
+
+@pytest.mark.parametrize("command", figures_by_command())
+def test_figures_of_the_articles_are_in_the_output(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    done = CliRunner().invoke(cli, shlex.split(command))
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert not [x for x in figures_by_command()[command] if x not in text]

@@ -147,6 +147,7 @@ FOLDER = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
 WITHOUT_TABLES = {"code", "run", "serve", "export"}
 """Commands that answer with text, pages or a server."""
 OTHER_TABLES = {
+    "learn": (),
     "count": ("llama-3-8b", "--unfold"),
     "facts": ("deepseek-v3",),
     "config": ("gpt2",),

@@ -11,7 +11,7 @@ from ..questions.lesson_question import LessonQuestion
 from ..utils.errors import LlamathError, os_error_reason, safe
 from .command_group import command as make_command
 from .model_options import force_option
-from .output import echo_json, echo_report, note, write_file
+from .output import TABLES, echo_json, echo_report, note, write_file
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("learn", _EXAMPLES, brief=True)
+@make_command("learn", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("name", required=False)
 @asks(LessonQuestion)
 @click.option("--worksheet", is_flag=True, help="Write a worksheet to the file of --output.")

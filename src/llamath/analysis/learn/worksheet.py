@@ -105,6 +105,17 @@ class Worksheet(Report):
             yield Text(x.text)
             if self.solutions:
                 yield from (Text(line, "dim", indent="  ") for line in x.solution)
+        columns: tuple[Column, ...] = (
+            Column("question"),
+            Column("text"),
+            Column("unit"),
+            Column("hint"),
+        )
+        rows: list[tuple[Any, ...]] = [(x.id, x.text, x.unit, x.hint) for x in self.exercises]
+        if self.solutions:
+            columns = (*columns, Column("answer", "count"))
+            rows = [(*row, int(x.answer)) for row, x in zip(rows, self.exercises, strict=True)]
+        yield Table(columns=columns, rows=tuple(rows), most=0)
 
 
 def make_worksheet(
