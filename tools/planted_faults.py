@@ -327,6 +327,12 @@ FAULTS = (
         "shape=lambda indexer, q, k: (*q.shape[:2], indexer.top_k),",
     ),
     Fault(
+        "a convolution keeps an input too few",
+        "src/llamath/analysis/graph/operations/recurrent_operations.py",
+        "product((channels, taps if dilation == 1 else",
+        "product((channels, taps - 1 if dilation == 1 else",
+    ),
+    Fault(
         "the derivative of ReLU needs its input",
         "src/llamath/core/config.py",
         '"ReLU", "ReGLU", needs_output_only=True)',
