@@ -1,17 +1,20 @@
 """DeepSeek V3: 671,026,419,200 parameters.
 
-DeepSeek-V3, R1 and derivatives (Kimi K2): latent attention, a router that scores by sigmoid and
-chooses with a learned bias.
+Family: DeepSeek-V3, R1 and derivatives (Kimi K2): latent attention, a router that scores by sigmoid
+and chooses with a learned bias. This file is this model alone.
 
 Parameters: V·d + 3·(2·d + s·d + s + H·n·s + H·p·s + r·d + p·d + r + H·n·r + H·v·r + d·H·v + 3·F·d)
 + (L − 3)·(2·d + s·d + s + H·n·s + H·p·s + r·d + p·d + r + H·n·r + H·v·r + d·H·v + E·d + E +
-3·E·Fe·d + 3·S·Fe·d) + d + V·d = 671,026,419,200.
+3·E·Fe·d + 3·S·Fe·d) + d + V·d = 671,026,419,200, 14,848 of them in buffers.
 
-Letters of shapes: B sequences, T new tokens, M tokens up to now, those in the cache included; all
-others are fields of Config.
+Letters of shapes: B sequences, T new tokens, M tokens up to now, those in the cache included; other
+letters are fields of Config.
 
-Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
-batch have the same length, and there is no dropout.
+Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a checkpoint. All
+sequences of a batch have the same length, and there is no dropout. Each layer computes its angles
+and mask anew. Layers that predict further tokens (num_nextn_predict_layers) are left out. `load`
+does not read config.json: the sizes are those of Config. A model that is not loaded has the initial
+values of torch, not those of its authors.
 """
 
 import glob
@@ -29,10 +32,11 @@ class Config:
     """The sizes and numbers of DeepSeek V3."""
 
     d: int = 7168                       # hidden_size
-    V: int = 129_280                    # vocab_size
-    F: int = 18_432                     # intermediate_size
-    p: int = 64                         # qk_rope_head_dim
     H: int = 128                        # num_attention_heads
+    F: int = 18_432                     # intermediate_size
+    V: int = 129_280                    # vocab_size
+    L: int = 61                         # num_hidden_layers
+    p: int = 64                         # qk_rope_head_dim
     n: int = 128                        # qk_nope_head_dim
     v: int = 128                        # v_head_dim
     s: int = 1536                       # q_lora_rank
@@ -41,48 +45,49 @@ class Config:
     k: int = 8                          # num_experts_per_tok
     Fe: int = 2048                      # moe_intermediate_size
     S: int = 1                          # n_shared_experts
-    L: int = 61                         # num_hidden_layers
     dense: int = 3                      # first_k_dense_replace
-    eps: float = 1e-06                  # epsilon of the norms
-    theta: float = 10000.0              # base of the rotary positions
+    eps: float = 1e-6                   # epsilon of the norms
+    theta: float = 10_000.0             # base of the rotary positions
     rope_factor: float = 40.0           # factor of the context of pretraining
     original_context: int = 4096        # tokens of the context of pretraining
     beta_fast: float = 32.0             # pairs that turn more often in that context stay
     beta_slow: float = 1.0              # pairs that turn less often are slowed down
-    attention_scale_factor: float = 1.8738542070926265  # factor of the attention scores
+    attention_scale_factor: float = 1.8738542070926265  # YaRN: (0.1 · ln(rope_factor) + 1)²
     groups: int = 8                     # groups of experts
     kept_groups: int = 4                # groups of which a token's experts are
     routed_scaling_factor: float = 2.5  # factor of the experts' weights
 
 
 def rope(x, pos, theta, factor, original_context, beta_fast, beta_slow):
-    """Rotate pairs of channels of each head by the angle pos · θ^(−2i/n), i the pair's number."""
-    n = x.shape[-1]
-    frequencies = 1 / theta ** (torch.arange(0, n, 2, device=x.device) / n)  # (n / 2,)
-    first, last = (  # pairs that turn beta_fast and beta_slow times in the original context
-        n * math.log(original_context / (beta * 2 * math.pi)) / (2 * math.log(theta))
+    """Rotate each pair of channels of a head by the angle pos · theta^(−2 · pair / size)."""
+    size = x.shape[-1]
+    powers = torch.arange(0, size, 2, device=x.device).float() / size  # float32
+    frequencies = 1 / theta**powers  # (size / 2,), of each pair
+    first, last = (  # YaRN: pairs that turn beta_fast and beta_slow times in that context
+        size * math.log(original_context / (beta * 2 * math.pi)) / (2 * math.log(theta))
         for beta in (beta_fast, beta_slow)
     )
     first, last = math.floor(first), math.ceil(last)
-    first, last = max(first, 0), min(last, n - 1)
-    pair = torch.arange(n // 2, device=x.device)
-    slow = ((pair - first) / (last - first or 0.001)).clamp(0, 1)  # 1: factor times slower
+    first, last = max(first, 0), min(last, size - 1)
+    pair = torch.arange(size // 2, device=x.device).float()
+    span = last - first or 0.001  # no division by 0
+    slow = ((pair - first) / span).clamp(0, 1)  # 1: factor times slower
     frequencies = frequencies / factor * slow + frequencies * (1 - slow)
-    angles = pos[:, None, None] * frequencies  # (T, 1, n / 2)
+    angles = pos[:, None, None] * frequencies  # (T, 1, size / 2)
     cos, sin = angles.cos(), angles.sin()
-    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # pairs are channels 2i and 2i + 1
+    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # a pair is two neighbours
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).type_as(x)
 
 
-def route(logits, k, correction, groups, kept_groups, factor):
-    """Choose k experts for each token: their numbers and their weights, (B, T, k) each."""
-    scores = logits.sigmoid()  # (B, T, E)
+def route(logits, top_k, correction, groups, kept_groups, factor):
+    """Choose top_k experts for each token: their indices and their weights, (B, T, top_k) each."""
+    scores = logits.sigmoid()  # (B, T, experts)
     ranked = scores + correction  # for the choice alone
     in_groups = ranked.unflatten(-1, (groups, -1))  # a token's experts are in its best groups
     best = in_groups.topk(2, -1).values.sum(-1).topk(kept_groups, -1).indices
     eligible = torch.zeros_like(in_groups[..., 0]).scatter(-1, best, 1).bool()
     ranked = in_groups.masked_fill(~eligible[..., None], -torch.inf).flatten(-2)
-    chosen = ranked.topk(k, -1).indices
+    chosen = ranked.topk(top_k, -1).indices
     weights = scores.gather(-1, chosen)
     weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     weights = weights * factor
@@ -90,8 +95,8 @@ def route(logits, k, correction, groups, kept_groups, factor):
 
 
 def run_experts(experts, x, chosen, weights):
-    """Sum the outputs of each token's experts by their weights: x (B, T, d)."""
-    y = torch.zeros(x.shape, device=x.device)
+    """Sum the outputs of each token's experts by their weights, in float32: x (B, T, size)."""
+    y = torch.zeros_like(x, dtype=torch.float32)
     for e in chosen.unique().tolist():  # each expert computes the tokens that chose it
         b, t, slot = torch.where(chosen == e)
         weight = weights[b, t, slot, None]
@@ -100,21 +105,24 @@ def run_experts(experts, x, chosen, weights):
 
 
 def attention(q, k, v, pos, scale):
-    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
-    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
-    mask = j <= i  # (T, S)
+    """Each query attends to the keys up to its own.
+
+    q is (B, T, query heads, size), k and v (B, M, key heads, size).
+    """
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # query and key positions
+    mask = j <= i  # (T, M)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
-    y = scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=True)
-    return y.transpose(1, 2)  # (B, T, H, h)
+    y = scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    return y.transpose(1, 2)  # (B, T, query heads, size)
 
 
 class Cache(dict):
-    """What modules keep of the tokens read so far: keys and values, or states."""
+    """What each module keeps of the tokens read so far."""
 
     length = 0
 
     def append(self, module, *new):
-        """Add the rows of new tokens to those of a module, and return all, (B, S, …) each."""
+        """Add the rows of new tokens to those of a module, and return all, (B, M, …) each."""
         if module in self:
             new = tuple(torch.cat(x, 1) for x in zip(self[module], new, strict=True))
         self[module] = new
@@ -128,17 +136,17 @@ class LatentAttention(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.H, self.n, self.p, self.r, self.v = c.H, c.n, c.p, c.r, c.v
+        self.H, self.p, self.n, self.v, self.r = c.H, c.p, c.n, c.v, c.r
         self.attention_scale_factor = c.attention_scale_factor
         self.rope = (c.theta, c.rope_factor, c.original_context, c.beta_fast, c.beta_slow)
-        self.q_down = nn.Linear(c.d, c.s, bias=False)         # [s, d] = [1536, 7168]
-        self.q_norm = nn.RMSNorm(c.s, eps=c.eps)              # [s] = [1536]
-        self.q_up = nn.Linear(c.s, c.H * c.n + c.H * c.p, bias=False)
-        self.kv_down = nn.Linear(c.d, c.r + c.p, bias=False)  # [r + p, d] = [576, 7168]
-        self.kv_norm = nn.RMSNorm(c.r, eps=c.eps)             # [r] = [512]
-        self.k_up = nn.Linear(c.r, c.H * c.n, bias=False)     # [H·n, r] = [16384, 512]
-        self.v_up = nn.Linear(c.r, c.H * c.v, bias=False)     # [H·v, r] = [16384, 512]
-        self.o = nn.Linear(c.H * c.v, c.d, bias=False)        # [d, H·v] = [7168, 16384]
+        self.q_down = nn.Linear(c.d, c.s, bias=False)              # [s, d] = [1536, 7168]
+        self.q_norm = nn.RMSNorm(c.s, eps=c.eps)                   # [s] = [1536]
+        self.q_up = nn.Linear(c.s, c.H * (c.n + c.p), bias=False)  # [H·n + H·p, s] = [24576, 1536]
+        self.kv_down = nn.Linear(c.d, c.r + c.p, bias=False)       # [r + p, d] = [576, 7168]
+        self.kv_norm = nn.RMSNorm(c.r, eps=c.eps)                  # [r] = [512]
+        self.k_up = nn.Linear(c.r, c.H * c.n, bias=False)          # [H·n, r] = [16384, 512]
+        self.v_up = nn.Linear(c.r, c.H * c.v, bias=False)          # [H·v, r] = [16384, 512]
+        self.o = nn.Linear(c.H * c.v, c.d, bias=False)             # [d, H·v] = [7168, 16384]
 
     def forward(self, x, pos, cache):
         q = self.q_up(self.q_norm(self.q_down(x)))  # (B, T, H·n + H·p) = (B, T, 24576)
@@ -152,7 +160,7 @@ class LatentAttention(nn.Module):
         latent, k_rope = cached.split((self.r, self.p), -1)  # (B, M, 1, r) and (B, M, 1, p)
         latent = latent.flatten(-2)  # (B, M, r): the latent vectors are expanded to keys and values
         y = self.k_up(latent).unflatten(-1, (self.H, self.n))  # (B, M, H, n) = (B, M, 128, 128)
-        k = torch.cat((y, k_rope.expand(-1, -1, self.H, -1)), -1)
+        k = torch.cat((y, k_rope.expand(-1, -1, self.H, -1)), -1)  # (B, M, H, n + p)
         v = self.v_up(latent).unflatten(-1, (self.H, self.v))  # (B, M, H, v) = (B, M, 128, 128)
         q = torch.cat((q, q_rope), -1)  # (B, T, H, n + p) = (B, T, 128, 192)
         y = attention(q, k, v, pos, scale=self.attention_scale_factor * (self.n + self.p) ** -0.5)
@@ -234,40 +242,41 @@ class Model(nn.Module):
         x = self.embed(ids)  # (B, T, d)
         for layer in self.layers:
             x = layer(x, pos, cache)
-        cache.length += ids.shape[1]
+        cache.length = length
         return self.head(self.norm(x))  # (B, T, V) = (B, T, 129280)
 
 
-NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
-    "embed": "model.embed_tokens",                                       # gguf: token_embd
-    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",            # gguf: attn_norm
-    "layers.{}.attn.q_down": "model.layers.{}.self_attn.q_a_proj",       # gguf: attn_q_a
-    "layers.{}.attn.q_norm": "model.layers.{}.self_attn.q_a_layernorm",  # gguf: attn_q_a_norm
-    "layers.{}.attn.q_up": "model.layers.{}.self_attn.q_b_proj",         # gguf: attn_q_b
-    "layers.{}.attn.kv_down": "model.layers.{}.self_attn.kv_a_proj_with_mqa",  # gguf: attn_kv_a_mqa
-    "layers.{}.attn.kv_norm": "model.layers.{}.self_attn.kv_a_layernorm",  # gguf: attn_kv_a_norm
-    "layers.{}.attn.k_up": "model.layers.{}.self_attn.kv_b_proj",        # gguf: attn_k_b
-    "layers.{}.attn.v_up": "model.layers.{}.self_attn.kv_b_proj",        # gguf: attn_v_b
-    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",              # gguf: attn_output
-    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",    # gguf: ffn_norm
-    "layers.{}.mlp.gate": "model.layers.{}.mlp.gate_proj",               # gguf: ffn_gate
-    "layers.{}.mlp.up": "model.layers.{}.mlp.up_proj",                   # gguf: ffn_up
-    "layers.{}.mlp.down": "model.layers.{}.mlp.down_proj",               # gguf: ffn_down
-    "layers.{}.mlp.router": "model.layers.{}.mlp.gate",                  # gguf: ffn_gate_inp
+NAMES = {  # module here: its name in Hugging Face's files  # in GGUF files
+    "embed": "model.embed_tokens",                                                # token_embd
+    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",                     # attn_norm
+    "layers.{}.attn.q_down": "model.layers.{}.self_attn.q_a_proj",                # attn_q_a
+    "layers.{}.attn.q_norm": "model.layers.{}.self_attn.q_a_layernorm",           # attn_q_a_norm
+    "layers.{}.attn.q_up": "model.layers.{}.self_attn.q_b_proj",                  # attn_q_b
+    "layers.{}.attn.kv_down": "model.layers.{}.self_attn.kv_a_proj_with_mqa",     # attn_kv_a_mqa
+    "layers.{}.attn.kv_norm": "model.layers.{}.self_attn.kv_a_layernorm",         # attn_kv_a_norm
+    "layers.{}.attn.k_up": "model.layers.{}.self_attn.kv_b_proj",                 # attn_k_b
+    "layers.{}.attn.v_up": "model.layers.{}.self_attn.kv_b_proj",                 # attn_v_b
+    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",                       # attn_output
+    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",             # ffn_norm
+    "layers.{}.mlp.gate": "model.layers.{}.mlp.gate_proj",                        # ffn_gate
+    "layers.{}.mlp.up": "model.layers.{}.mlp.up_proj",                            # ffn_up
+    "layers.{}.mlp.down": "model.layers.{}.mlp.down_proj",                        # ffn_down
+    "layers.{}.mlp.router": "model.layers.{}.mlp.gate",                           # ffn_gate_inp
+    # exp_probs_b.bias
     "layers.{}.mlp.correction": "model.layers.{}.mlp.gate.e_score_correction_bias",
-    "layers.{}.mlp.experts.{}.gate": "model.layers.{}.mlp.experts.{}.gate_proj",
-    "layers.{}.mlp.experts.{}.up": "model.layers.{}.mlp.experts.{}.up_proj",  # gguf: ffn_up_exps
-    "layers.{}.mlp.experts.{}.down": "model.layers.{}.mlp.experts.{}.down_proj",
-    "layers.{}.mlp.shared.gate": "model.layers.{}.mlp.shared_experts.gate_proj",
-    "layers.{}.mlp.shared.up": "model.layers.{}.mlp.shared_experts.up_proj",  # gguf: ffn_up_shexp
-    "layers.{}.mlp.shared.down": "model.layers.{}.mlp.shared_experts.down_proj",
-    "norm": "model.norm",                                                # gguf: output_norm
-    "head": "lm_head",                                                   # gguf: output
+    "layers.{}.mlp.experts.{}.gate": "model.layers.{}.mlp.experts.{}.gate_proj",  # ffn_gate_exps
+    "layers.{}.mlp.experts.{}.up": "model.layers.{}.mlp.experts.{}.up_proj",      # ffn_up_exps
+    "layers.{}.mlp.experts.{}.down": "model.layers.{}.mlp.experts.{}.down_proj",  # ffn_down_exps
+    "layers.{}.mlp.shared.gate": "model.layers.{}.mlp.shared_experts.gate_proj",  # ffn_gate_shexp
+    "layers.{}.mlp.shared.up": "model.layers.{}.mlp.shared_experts.up_proj",      # ffn_up_shexp
+    "layers.{}.mlp.shared.down": "model.layers.{}.mlp.shared_experts.down_proj",  # ffn_down_shexp
+    "norm": "model.norm",                                                         # output_norm
+    "head": "lm_head",                                                            # output
 }
 
 
 def stored_name(name):
-    """The name in a file of a weight here."""
+    """Map the name of a weight in this file to its name in a checkpoint."""
     pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
     module, _, leaf = pattern.rpartition(".")
     return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
@@ -276,12 +285,8 @@ def stored_name(name):
 def views(c):
     """How to read the weights that are stored in another form."""
     return {
-        "layers.{}.attn.k_up.weight": lambda x, *_: (
-            x.unflatten(0, (c.H, -1))[:, :c.n].flatten(0, 1)
-        ),
-        "layers.{}.attn.v_up.weight": lambda x, *_: (
-            x.unflatten(0, (c.H, -1))[:, c.n:].flatten(0, 1)
-        ),
+        "layers.{}.attn.k_up.weight": lambda x: x.unflatten(0, (c.H, -1))[:, :c.n].flatten(0, 1),
+        "layers.{}.attn.v_up.weight": lambda x: x.unflatten(0, (c.H, -1))[:, c.n:].flatten(0, 1),
     }
 
 
@@ -296,10 +301,12 @@ def load(folder, c=None):
         model = Model(c)
     known = views(c)
     for name in model.state_dict():
-        pattern = re.sub(r"\.\d+", ".{}", name)
-        view = known.get(pattern, lambda x, *_: x)
-        numbers = map(int, re.findall(r"\d+", name))
-        state[name] = view(stored[stored_name(name)], *numbers).contiguous()
+        x = stored.get(stored_name(name))
+        if x is None or x.dtype.itemsize < 2:
+            what = "missing" if x is None else f"quantized, {x.dtype}"
+            raise ValueError(f"{stored_name(name)} in {folder} is {what}")
+        view = known.get(re.sub(r"\.\d+", ".{}", name))
+        state[name] = x if view is None else view(x).contiguous()
     model.load_state_dict(state, assign=True)
     return model
 
@@ -315,6 +322,6 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    with torch.device("meta"):  # without memory
+    with torch.device("meta"):  # allocates no weights
         model = Model(Config())  # its buffers have 14,848 numbers
     assert sum(x.numel() for x in model.parameters()) == 671_026_404_352

@@ -1,15 +1,17 @@
 """Gemma 2 9B: 9,241,705,984 parameters.
 
-Gemma 2: Gemma with a norm on both sides of each branch, soft caps, and a window in every other
-layer.
+Family: Gemma 2: Gemma with a norm on both sides of each branch, soft caps, and a window in every
+other layer. This file is this model alone.
 
 Parameters: V·d + L·(4·d + 2·H·h·d + 2·K·h·d + 3·F·d) + d = 9,241,705,984.
 
-Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; all
-others are fields of Config.
+Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; other
+letters are fields of Config.
 
-Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
-batch have the same length, and there is no dropout.
+Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a checkpoint. All
+sequences of a batch have the same length, and there is no dropout. Each layer computes its angles
+and mask anew. `load` does not read config.json: the sizes are those of Config. A model that is not
+loaded has the initial values of torch, not those of its authors.
 """
 
 import glob
@@ -26,16 +28,16 @@ class Config:
     """The sizes and numbers of Gemma 2 9B."""
 
     d: int = 3584                    # hidden_size
-    V: int = 256_000                 # vocab_size
-    F: int = 14_336                  # intermediate_size
-    L: int = 42                      # num_hidden_layers
     H: int = 16                      # num_attention_heads
     K: int = 8                       # num_key_value_heads
     h: int = 256                     # head_dim
-    theta: float = 10000.0           # base of the rotary positions
+    F: int = 14_336                  # intermediate_size
+    V: int = 256_000                 # vocab_size
+    L: int = 42                      # num_hidden_layers
+    theta: float = 10_000.0          # base of the rotary positions
     attention_scale: float = 0.0625  # factor of the attention scores
     attention_softcap: float = 50.0  # limit of the attention scores
-    eps: float = 1e-06               # epsilon of the norms
+    eps: float = 1e-6                # epsilon of the norms
     window: int = 4096               # tokens that a layer with a window sees
     softcap: float = 30.0            # limit of the logits
 
@@ -53,33 +55,37 @@ class RMSNorm(nn.Module):
 
 
 def rope(x, pos, theta):
-    """Rotate pairs of channels of each head by the angle pos · θ^(−2i/n), i the pair's number."""
-    n = x.shape[-1]
-    frequencies = 1 / theta ** (torch.arange(0, n, 2, device=x.device) / n)  # (n / 2,)
-    angles = pos[:, None, None] * frequencies  # (T, 1, n / 2)
+    """Rotate each pair of channels of a head by the angle pos · theta^(−2 · pair / size)."""
+    size = x.shape[-1]
+    powers = torch.arange(0, size, 2, device=x.device).float() / size  # float32
+    frequencies = 1 / theta**powers  # (size / 2,), of each pair
+    angles = pos[:, None, None] * frequencies  # (T, 1, size / 2)
     cos, sin = angles.cos(), angles.sin()
-    a, b = x.float().chunk(2, -1)  # pairs are channels i and i + n/2
+    a, b = x.float().chunk(2, -1)  # a pair has a channel of each half
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
 
 
 def attention(q, k, v, pos, scale, softcap, window=None):
-    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
-    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
+    """Each query attends to the keys up to its own.
+
+    q is (B, T, query heads, size), k and v (B, S, key heads, size).
+    """
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # query and key positions
     mask = j <= i  # (T, S)
     if window is not None:
         mask = mask & (i - j < window)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = (q @ k.mT).float() * scale  # (B, H, T, S)
+    scores = (q @ k.mT).float() * scale  # (B, heads, T, S)
     scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~mask, -torch.inf)
     weights = scores.softmax(-1)
     y = weights.type_as(v) @ v
-    return y.transpose(1, 2)  # (B, T, H, h)
+    return y.transpose(1, 2)  # (B, T, query heads, size)
 
 
 class Cache(dict):
-    """What modules keep of the tokens read so far: keys and values, or states."""
+    """What each module keeps of the tokens read so far."""
 
     length = 0
 
@@ -96,7 +102,7 @@ class Attention(nn.Module):
 
     def __init__(self, c, window):
         super().__init__()
-        self.H, self.h, self.theta, self.K = c.H, c.h, c.theta, c.K
+        self.H, self.K, self.h, self.theta = c.H, c.K, c.h, c.theta
         self.attention_scale, self.attention_softcap = c.attention_scale, c.attention_softcap
         self.window = window
         self.q = nn.Linear(c.d, c.H * c.h, bias=False)  # [H·h, d] = [4096, 3584]
@@ -105,8 +111,8 @@ class Attention(nn.Module):
         self.o = nn.Linear(c.H * c.h, c.d, bias=False)  # [d, H·h] = [3584, 4096]
 
     def forward(self, x, pos, cache):
-        q = rope(self.q(x).unflatten(-1, (self.H, self.h)), pos, self.theta)
-        k = rope(self.k(x).unflatten(-1, (self.K, self.h)), pos, self.theta)
+        q = rope(self.q(x).unflatten(-1, (self.H, self.h)), pos, self.theta)  # (B, T, H, h)
+        k = rope(self.k(x).unflatten(-1, (self.K, self.h)), pos, self.theta)  # (B, T, K, h)
         v = self.v(x).unflatten(-1, (self.K, self.h))  # (B, T, K, h) = (B, T, 8, 256)
         k, v = cache.append(self, k, v)  # (B, S, K, h) = (B, S, 8, 256) each
         y = attention(
@@ -173,33 +179,33 @@ class Model(nn.Module):
         x = self.embed(ids) * self.d ** 0.5  # (B, T, d)
         for layer in self.layers:
             x = layer(x, pos, cache)
-        cache.length += ids.shape[1]
-        return self.softcap * torch.tanh(self.head(self.norm(x)) / self.softcap)
+        cache.length = length
+        return self.softcap * torch.tanh(self.head(self.norm(x)) / self.softcap)  # (B, T, V)
 
 
-NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
-    "embed": "model.embed_tokens",                                      # gguf: token_embd
-    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",           # gguf: attn_norm
-    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",             # gguf: attn_q
-    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",             # gguf: attn_k
-    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",             # gguf: attn_v
-    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",             # gguf: attn_output
-    "layers.{}.attn_out_norm": "model.layers.{}.post_attention_layernorm",
-    "layers.{}.mlp_norm": "model.layers.{}.pre_feedforward_layernorm",  # gguf: ffn_norm
-    "layers.{}.mlp.gate": "model.layers.{}.mlp.gate_proj",              # gguf: ffn_gate
-    "layers.{}.mlp.up": "model.layers.{}.mlp.up_proj",                  # gguf: ffn_up
-    "layers.{}.mlp.down": "model.layers.{}.mlp.down_proj",              # gguf: ffn_down
-    "layers.{}.mlp_out_norm": "model.layers.{}.post_feedforward_layernorm",  # gguf: post_ffw_norm
-    "norm": "model.norm",                                               # gguf: output_norm
-    "head": "model.embed_tokens",                                       # gguf: token_embd
+NAMES = {  # module here: its name in Hugging Face's files  # in GGUF files
+    "embed": "model.embed_tokens",                                           # token_embd
+    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",                # attn_norm
+    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",                  # attn_q
+    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",                  # attn_k
+    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",                  # attn_v
+    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",                  # attn_output
+    "layers.{}.attn_out_norm": "model.layers.{}.post_attention_layernorm",   # post_attention_norm
+    "layers.{}.mlp_norm": "model.layers.{}.pre_feedforward_layernorm",       # ffn_norm
+    "layers.{}.mlp.gate": "model.layers.{}.mlp.gate_proj",                   # ffn_gate
+    "layers.{}.mlp.up": "model.layers.{}.mlp.up_proj",                       # ffn_up
+    "layers.{}.mlp.down": "model.layers.{}.mlp.down_proj",                   # ffn_down
+    "layers.{}.mlp_out_norm": "model.layers.{}.post_feedforward_layernorm",  # post_ffw_norm
+    "norm": "model.norm",                                                    # output_norm
+    "head": "model.embed_tokens",                                            # token_embd
 }
 
 
 def stored_name(name):
-    """The name in a file of a weight here."""
+    """Map the name of a weight in this file to its name in a checkpoint."""
     pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
     module, _, leaf = pattern.rpartition(".")
-    return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
+    return f"{NAMES[module]}.{leaf}".format(*numbers)
 
 
 def load(folder, c=None):
@@ -212,7 +218,11 @@ def load(folder, c=None):
     with torch.device("meta"):
         model = Model(c)
     for name in model.state_dict():
-        state[name] = stored[stored_name(name)]
+        x = stored.get(stored_name(name))
+        if x is None or x.dtype.itemsize < 2:
+            what = "missing" if x is None else f"quantized, {x.dtype}"
+            raise ValueError(f"{stored_name(name)} in {folder} is {what}")
+        state[name] = x
     model.load_state_dict(state, assign=True)
     model.head.weight = model.embed.weight
     return model
@@ -229,6 +239,6 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    with torch.device("meta"):  # without memory
+    with torch.device("meta"):  # allocates no weights
         model = Model(Config())
     assert sum(x.numel() for x in model.parameters()) == 9_241_705_984

@@ -1,14 +1,17 @@
 """GPT-2 small: 124,439,808 parameters.
 
-GPT-2: learned positions, layer norms, fused q, k, v, all matrices stored input first, tied head.
+Family: GPT-2: learned positions, layer norms, fused q, k, v, all matrices stored input first, tied
+head. This file is this model alone.
 
 Parameters: V·d + C·d + L·(6·d + 2·H·h·d + H·h + 2·K·h·d + 2·K·h + 2·F·d + F) + 2·d = 124,439,808.
 
-Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; all
-others are fields of Config.
+Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; other
+letters are fields of Config.
 
-Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
-batch have the same length, and there is no dropout.
+Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a checkpoint. All
+sequences of a batch have the same length, and there is no dropout. Each layer computes its mask
+anew. `load` does not read config.json: the sizes are those of Config. A model that is not loaded
+has the initial values of torch, not those of its authors.
 """
 
 import glob
@@ -24,28 +27,31 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 class Config:
     """The sizes and numbers of GPT-2 small."""
 
-    d: int = 768        # n_embd
-    V: int = 50_257     # vocab_size
-    C: int = 1024       # n_positions
-    H: int = 12         # n_head
-    K: int = 12         # n_head
-    h: int = 64         # head_dim
-    F: int = 3072       # n_inner
-    L: int = 12         # n_layer
-    eps: float = 1e-05  # epsilon of the norms
+    d: int = 768       # n_embd
+    H: int = 12        # n_head
+    K: int = 12        # n_head
+    h: int = 64        # head_dim
+    F: int = 3072      # n_inner
+    V: int = 50_257    # vocab_size
+    L: int = 12        # n_layer
+    C: int = 1024      # n_positions
+    eps: float = 1e-5  # epsilon of the norms
 
 
 def attention(q, k, v, pos):
-    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
-    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
+    """Each query attends to the keys up to its own.
+
+    q is (B, T, query heads, size), k and v (B, S, key heads, size).
+    """
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # query and key positions
     mask = j <= i  # (T, S)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
     y = scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
-    return y.transpose(1, 2)  # (B, T, H, h)
+    return y.transpose(1, 2)  # (B, T, query heads, size)
 
 
 class Cache(dict):
-    """What modules keep of the tokens read so far: keys and values, or states."""
+    """What each module keeps of the tokens read so far."""
 
     length = 0
 
@@ -62,7 +68,7 @@ class Attention(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.H, self.h, self.K = c.H, c.h, c.K
+        self.H, self.K, self.h = c.H, c.K, c.h
         self.q = nn.Linear(c.d, c.H * c.h)  # [H·h, d] = [768, 768], 590,592 parameters
         self.k = nn.Linear(c.d, c.K * c.h)  # [K·h, d] = [768, 768], 590,592 parameters
         self.v = nn.Linear(c.d, c.K * c.h)  # [K·h, d] = [768, 768], 590,592 parameters
@@ -122,45 +128,45 @@ class Model(nn.Module):
         x = self.embed(ids) + self.positions(pos)  # (B, T, d)
         for layer in self.layers:
             x = layer(x, pos, cache)
-        cache.length += ids.shape[1]
+        cache.length = length
         return self.head(self.norm(x))  # (B, T, V) = (B, T, 50257)
 
 
-NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
-    "embed": "transformer.wte",                           # gguf: token_embd
-    "positions": "transformer.wpe",                       # gguf: position_embd
-    "layers.{}.attn_norm": "transformer.h.{}.ln_1",       # gguf: attn_norm
-    "layers.{}.attn.q": "transformer.h.{}.attn.c_attn",   # gguf: attn_qkv
-    "layers.{}.attn.k": "transformer.h.{}.attn.c_attn",   # gguf: attn_qkv
-    "layers.{}.attn.v": "transformer.h.{}.attn.c_attn",   # gguf: attn_qkv
-    "layers.{}.attn.o": "transformer.h.{}.attn.c_proj",   # gguf: attn_output
-    "layers.{}.mlp_norm": "transformer.h.{}.ln_2",        # gguf: ffn_norm
-    "layers.{}.mlp.up": "transformer.h.{}.mlp.c_fc",      # gguf: ffn_up
-    "layers.{}.mlp.down": "transformer.h.{}.mlp.c_proj",  # gguf: ffn_down
-    "norm": "transformer.ln_f",                           # gguf: output_norm
-    "head": "transformer.wte",                            # gguf: token_embd
+NAMES = {  # module here: its name in Hugging Face's files  # in GGUF files
+    "embed": "transformer.wte",                           # token_embd
+    "positions": "transformer.wpe",                       # position_embd
+    "layers.{}.attn_norm": "transformer.h.{}.ln_1",       # attn_norm
+    "layers.{}.attn.q": "transformer.h.{}.attn.c_attn",   # attn_qkv
+    "layers.{}.attn.k": "transformer.h.{}.attn.c_attn",   # attn_qkv
+    "layers.{}.attn.v": "transformer.h.{}.attn.c_attn",   # attn_qkv
+    "layers.{}.attn.o": "transformer.h.{}.attn.c_proj",   # attn_output
+    "layers.{}.mlp_norm": "transformer.h.{}.ln_2",        # ffn_norm
+    "layers.{}.mlp.up": "transformer.h.{}.mlp.c_fc",      # ffn_up
+    "layers.{}.mlp.down": "transformer.h.{}.mlp.c_proj",  # ffn_down
+    "norm": "transformer.ln_f",                           # output_norm
+    "head": "transformer.wte",                            # token_embd
 }
 
 
 def stored_name(name):
-    """The name in a file of a weight here."""
+    """Map the name of a weight in this file to its name in a checkpoint."""
     pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
     module, _, leaf = pattern.rpartition(".")
-    return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
+    return f"{NAMES[module]}.{leaf}".format(*numbers)
 
 
 def views(c):
     """How to read the weights that are stored in another form."""
     return {
-        "layers.{}.attn.q.weight": lambda x, *_: x.mT[: c.H * c.h],
-        "layers.{}.attn.k.weight": lambda x, *_: x.mT[c.H * c.h : c.H * c.h + c.K * c.h],
-        "layers.{}.attn.v.weight": lambda x, *_: x.mT[c.H * c.h + c.K * c.h :],
-        "layers.{}.attn.q.bias": lambda x, *_: x[: c.H * c.h],
-        "layers.{}.attn.k.bias": lambda x, *_: x[c.H * c.h : c.H * c.h + c.K * c.h],
-        "layers.{}.attn.v.bias": lambda x, *_: x[c.H * c.h + c.K * c.h :],
-        "layers.{}.attn.o.weight": lambda x, *_: x.mT,
-        "layers.{}.mlp.up.weight": lambda x, *_: x.mT,
-        "layers.{}.mlp.down.weight": lambda x, *_: x.mT,
+        "layers.{}.attn.q.weight": lambda x: x.mT[: c.H * c.h],
+        "layers.{}.attn.k.weight": lambda x: x.mT[c.H * c.h : c.h * (c.H + c.K)],
+        "layers.{}.attn.v.weight": lambda x: x.mT[c.h * (c.H + c.K) :],
+        "layers.{}.attn.q.bias": lambda x: x[: c.H * c.h],
+        "layers.{}.attn.k.bias": lambda x: x[c.H * c.h : c.h * (c.H + c.K)],
+        "layers.{}.attn.v.bias": lambda x: x[c.h * (c.H + c.K) :],
+        "layers.{}.attn.o.weight": lambda x: x.mT,
+        "layers.{}.mlp.up.weight": lambda x: x.mT,
+        "layers.{}.mlp.down.weight": lambda x: x.mT,
     }
 
 
@@ -175,10 +181,12 @@ def load(folder, c=None):
         model = Model(c)
     known = views(c)
     for name in model.state_dict():
-        pattern = re.sub(r"\.\d+", ".{}", name)
-        view = known.get(pattern, lambda x, *_: x)
-        numbers = map(int, re.findall(r"\d+", name))
-        state[name] = view(stored[stored_name(name)], *numbers).contiguous()
+        x = stored.get(stored_name(name))
+        if x is None or x.dtype.itemsize < 2:
+            what = "missing" if x is None else f"quantized, {x.dtype}"
+            raise ValueError(f"{stored_name(name)} in {folder} is {what}")
+        view = known.get(re.sub(r"\.\d+", ".{}", name))
+        state[name] = x if view is None else view(x).contiguous()
     model.load_state_dict(state, assign=True)
     model.head.weight = model.embed.weight
     return model
@@ -195,6 +203,6 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    with torch.device("meta"):  # without memory
+    with torch.device("meta"):  # allocates no weights
         model = Model(Config())
     assert sum(x.numel() for x in model.parameters()) == 124_439_808

@@ -1,14 +1,17 @@
 """Mixtral 8x7B: 46,702,792,704 parameters.
 
-Mixtral: Mistral's layers with a mixture of experts instead of the MLP.
+Family: Mixtral: Mistral's layers with a mixture of experts instead of the MLP. This file is this
+model alone.
 
 Parameters: V·d + L·(2·d + 2·H·h·d + 2·K·h·d + E·d + 3·E·F·d) + d + V·d = 46,702,792,704.
 
-Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; all
-others are fields of Config.
+Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; other
+letters are fields of Config.
 
-Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
-batch have the same length, and there is no dropout.
+Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a checkpoint. All
+sequences of a batch have the same length, and there is no dropout. Each layer computes its angles
+and mask anew. `load` does not read config.json: the sizes are those of Config. A model that is not
+loaded has the initial values of torch, not those of its authors.
 """
 
 import glob
@@ -24,41 +27,42 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 class Config:
     """The sizes and numbers of Mixtral 8x7B."""
 
-    d: int = 4096             # hidden_size
-    V: int = 32_000           # vocab_size
-    F: int = 14_336           # intermediate_size
-    E: int = 8                # num_local_experts
-    k: int = 2                # num_experts_per_tok
-    H: int = 32               # num_attention_heads
-    K: int = 8                # num_key_value_heads
-    h: int = 128              # head_dim
-    L: int = 32               # num_hidden_layers
-    theta: float = 1000000.0  # base of the rotary positions
-    eps: float = 1e-05        # epsilon of the norms
+    d: int = 4096               # hidden_size
+    H: int = 32                 # num_attention_heads
+    K: int = 8                  # num_key_value_heads
+    h: int = 128                # head_dim
+    F: int = 14_336             # intermediate_size
+    V: int = 32_000             # vocab_size
+    L: int = 32                 # num_hidden_layers
+    E: int = 8                  # num_local_experts
+    k: int = 2                  # num_experts_per_tok
+    theta: float = 1_000_000.0  # base of the rotary positions
+    eps: float = 1e-5           # epsilon of the norms
 
 
 def rope(x, pos, theta):
-    """Rotate pairs of channels of each head by the angle pos · θ^(−2i/n), i the pair's number."""
-    n = x.shape[-1]
-    frequencies = 1 / theta ** (torch.arange(0, n, 2, device=x.device) / n)  # (n / 2,)
-    angles = pos[:, None, None] * frequencies  # (T, 1, n / 2)
+    """Rotate each pair of channels of a head by the angle pos · theta^(−2 · pair / size)."""
+    size = x.shape[-1]
+    powers = torch.arange(0, size, 2, device=x.device).float() / size  # float32
+    frequencies = 1 / theta**powers  # (size / 2,), of each pair
+    angles = pos[:, None, None] * frequencies  # (T, 1, size / 2)
     cos, sin = angles.cos(), angles.sin()
-    a, b = x.float().chunk(2, -1)  # pairs are channels i and i + n/2
+    a, b = x.float().chunk(2, -1)  # a pair has a channel of each half
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
 
 
-def route(logits, k):
-    """Choose k experts for each token: their numbers and their weights, (B, T, k) each."""
-    scores = logits.softmax(-1)  # (B, T, E)
-    chosen = scores.topk(k, -1).indices
+def route(logits, top_k):
+    """Choose top_k experts for each token: their indices and their weights, (B, T, top_k) each."""
+    scores = logits.softmax(-1)  # (B, T, experts)
+    chosen = scores.topk(top_k, -1).indices
     weights = scores.gather(-1, chosen)
     weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     return chosen, weights
 
 
 def run_experts(experts, x, chosen, weights):
-    """Sum the outputs of each token's experts by their weights: x (B, T, d)."""
-    y = torch.zeros(x.shape, device=x.device)
+    """Sum the outputs of each token's experts by their weights, in float32: x (B, T, size)."""
+    y = torch.zeros_like(x, dtype=torch.float32)
     for e in chosen.unique().tolist():  # each expert computes the tokens that chose it
         b, t, slot = torch.where(chosen == e)
         weight = weights[b, t, slot, None]
@@ -67,16 +71,19 @@ def run_experts(experts, x, chosen, weights):
 
 
 def attention(q, k, v, pos):
-    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
-    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
+    """Each query attends to the keys up to its own.
+
+    q is (B, T, query heads, size), k and v (B, S, key heads, size).
+    """
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # query and key positions
     mask = j <= i  # (T, S)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
     y = scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
-    return y.transpose(1, 2)  # (B, T, H, h)
+    return y.transpose(1, 2)  # (B, T, query heads, size)
 
 
 class Cache(dict):
-    """What modules keep of the tokens read so far: keys and values, or states."""
+    """What each module keeps of the tokens read so far."""
 
     length = 0
 
@@ -93,15 +100,15 @@ class Attention(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.H, self.h, self.theta, self.K = c.H, c.h, c.theta, c.K
+        self.H, self.K, self.h, self.theta = c.H, c.K, c.h, c.theta
         self.q = nn.Linear(c.d, c.H * c.h, bias=False)  # [H·h, d] = [4096, 4096]
         self.k = nn.Linear(c.d, c.K * c.h, bias=False)  # [K·h, d] = [1024, 4096]
         self.v = nn.Linear(c.d, c.K * c.h, bias=False)  # [K·h, d] = [1024, 4096]
         self.o = nn.Linear(c.H * c.h, c.d, bias=False)  # [d, H·h] = [4096, 4096]
 
     def forward(self, x, pos, cache):
-        q = rope(self.q(x).unflatten(-1, (self.H, self.h)), pos, self.theta)
-        k = rope(self.k(x).unflatten(-1, (self.K, self.h)), pos, self.theta)
+        q = rope(self.q(x).unflatten(-1, (self.H, self.h)), pos, self.theta)  # (B, T, H, h)
+        k = rope(self.k(x).unflatten(-1, (self.K, self.h)), pos, self.theta)  # (B, T, K, h)
         v = self.v(x).unflatten(-1, (self.K, self.h))  # (B, T, K, h) = (B, T, 8, 128)
         k, v = cache.append(self, k, v)  # (B, S, K, h) = (B, S, 8, 128) each
         return self.o(attention(q, k, v, pos).flatten(-2))  # (B, T, d)
@@ -117,7 +124,7 @@ class MLP(nn.Module):
         self.down = nn.Linear(c.F, c.d, bias=False)  # [d, F] = [4096, 14336], 58,720,256 parameters
 
     def forward(self, x):
-        return self.down(silu(self.gate(x)) * self.up(x))  # (n, d) = (n, 4096)
+        return self.down(silu(self.gate(x)) * self.up(x))  # (tokens, d)
 
 
 class MoE(nn.Module):
@@ -166,32 +173,35 @@ class Model(nn.Module):
         x = self.embed(ids)  # (B, T, d)
         for layer in self.layers:
             x = layer(x, pos, cache)
-        cache.length += ids.shape[1]
+        cache.length = length
         return self.head(self.norm(x))  # (B, T, V) = (B, T, 32000)
 
 
-NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
-    "embed": "model.embed_tokens",                                     # gguf: token_embd
-    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",          # gguf: attn_norm
-    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",            # gguf: attn_q
-    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",            # gguf: attn_k
-    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",            # gguf: attn_v
-    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",            # gguf: attn_output
-    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",  # gguf: ffn_norm
-    "layers.{}.mlp.router": "model.layers.{}.block_sparse_moe.gate",   # gguf: ffn_gate_inp
+# * rows in another order: the two channels of a pair of rope are neighbours
+NAMES = {  # module here: its name in Hugging Face's files  # in GGUF files
+    "embed": "model.embed_tokens",                                                    # token_embd
+    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",                         # attn_norm
+    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",                           # attn_q*
+    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",                           # attn_k*
+    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",                           # attn_v
+    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",                           # attn_output
+    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",                 # ffn_norm
+    "layers.{}.mlp.router": "model.layers.{}.block_sparse_moe.gate",                  # ffn_gate_inp
+    # ffn_gate_exps
     "layers.{}.mlp.experts.{}.gate": "model.layers.{}.block_sparse_moe.experts.{}.w1",
-    "layers.{}.mlp.experts.{}.up": "model.layers.{}.block_sparse_moe.experts.{}.w3",
+    "layers.{}.mlp.experts.{}.up": "model.layers.{}.block_sparse_moe.experts.{}.w3",  # ffn_up_exps
+    # ffn_down_exps
     "layers.{}.mlp.experts.{}.down": "model.layers.{}.block_sparse_moe.experts.{}.w2",
-    "norm": "model.norm",                                              # gguf: output_norm
-    "head": "lm_head",                                                 # gguf: output
+    "norm": "model.norm",                                                             # output_norm
+    "head": "lm_head",                                                                # output
 }
 
 
 def stored_name(name):
-    """The name in a file of a weight here."""
+    """Map the name of a weight in this file to its name in a checkpoint."""
     pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
     module, _, leaf = pattern.rpartition(".")
-    return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
+    return f"{NAMES[module]}.{leaf}".format(*numbers)
 
 
 def load(folder, c=None):
@@ -204,7 +214,11 @@ def load(folder, c=None):
     with torch.device("meta"):
         model = Model(c)
     for name in model.state_dict():
-        state[name] = stored[stored_name(name)]
+        x = stored.get(stored_name(name))
+        if x is None or x.dtype.itemsize < 2:
+            what = "missing" if x is None else f"quantized, {x.dtype}"
+            raise ValueError(f"{stored_name(name)} in {folder} is {what}")
+        state[name] = x
     model.load_state_dict(state, assign=True)
     return model
 
@@ -220,6 +234,6 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    with torch.device("meta"):  # without memory
+    with torch.device("meta"):  # allocates no weights
         model = Model(Config())
     assert sum(x.numel() for x in model.parameters()) == 46_702_792_704

@@ -1,17 +1,19 @@
 """Qwen3 Next 80B A3B: 79,674,391,296 parameters.
 
-Qwen3-Next: three layers of linear attention to one of gated softmax attention, with experts in
-each.
+Family: Qwen3-Next: three layers of linear attention to one of gated softmax attention, with experts
+in each. This file is this model alone.
 
 Parameters: V·d + 36·(3·d + 2·Hk·hk·d + 3·Hv·hv·d + 2·Hv·d + 2·Hk·hk·c + Hv·hv·c + 2·Hv + hv + E·d +
 3·E·Fe·d + 3·Fs·d) + 12·(3·d + 3·H·h·d + 2·K·h·d + 2·h + E·d + 3·E·Fe·d + 3·Fs·d) + d + V·d =
 79,674,391,296.
 
-Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; all
-others are fields of Config.
+Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; other
+letters are fields of Config.
 
-Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
-batch have the same length, and there is no dropout.
+Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a checkpoint. All
+sequences of a batch have the same length, and there is no dropout. Each layer computes its angles
+and mask anew. `load` does not read config.json: the sizes are those of Config. A model that is not
+loaded has the initial values of torch, not those of its authors.
 """
 
 import glob
@@ -27,25 +29,25 @@ from torch.nn.functional import conv1d, rms_norm, scaled_dot_product_attention, 
 class Config:
     """The sizes and numbers of Qwen3 Next 80B A3B."""
 
-    d: int = 2048              # hidden_size
-    V: int = 151_936           # vocab_size
-    Hk: int = 16               # linear_num_key_heads
-    hk: int = 128              # linear_key_head_dim
-    Hv: int = 32               # linear_num_value_heads
-    hv: int = 128              # linear_value_head_dim
-    c: int = 4                 # linear_conv_kernel_dim
-    H: int = 16                # num_attention_heads
-    K: int = 2                 # num_key_value_heads
-    h: int = 256               # head_dim
-    L: int = 48                # num_hidden_layers
-    Fs: int = 512              # shared_expert_intermediate_size
-    E: int = 512               # num_experts
-    k: int = 10                # num_experts_per_tok
-    Fe: int = 512              # moe_intermediate_size
-    eps: float = 1e-06         # epsilon of the norms
-    l2_eps: float = 1e-06      # l2 eps
-    theta: float = 10000000.0  # base of the rotary positions
-    rotary_dim: int = 64       # channels of a head that turn
+    d: int = 2048                # hidden_size
+    H: int = 16                  # num_attention_heads
+    K: int = 2                   # num_key_value_heads
+    h: int = 256                 # head_dim
+    V: int = 151_936             # vocab_size
+    L: int = 48                  # num_hidden_layers
+    Hk: int = 16                 # linear_num_key_heads
+    hk: int = 128                # linear_key_head_dim
+    Hv: int = 32                 # linear_num_value_heads
+    hv: int = 128                # linear_value_head_dim
+    c: int = 4                   # linear_conv_kernel_dim
+    Fs: int = 512                # shared_expert_intermediate_size
+    E: int = 512                 # num_experts
+    k: int = 10                  # num_experts_per_tok
+    Fe: int = 512                # moe_intermediate_size
+    eps: float = 1e-6            # epsilon of the norms
+    l2_eps: float = 1e-6         # l2 eps
+    theta: float = 10_000_000.0  # base of the rotary positions
+    rotary_dim: int = 64         # channels of a head that turn
 
 
 class RMSNorm(nn.Module):
@@ -61,22 +63,22 @@ class RMSNorm(nn.Module):
 
 
 def causal_conv(x, cache, module, weight):
-    """Sum each channel's last inputs times its weights: x (B, T, n), weight (n, w)."""
+    """Sum each channel's last inputs times its weights (channels, …): x is (B, T, channels)."""
     reach = weight.shape[1] - 1  # earlier inputs that are read
     before = cache.get(module, x.new_zeros(x.shape[0], reach, x.shape[2]))
     x, weight = torch.cat((before, x), 1), weight.to(x.dtype)
-    cache[module] = x[:, x.shape[1] - reach :]
-    step, channels = 1, x.shape[2]
-    return conv1d(x.mT, weight[:, None], None, dilation=step, groups=channels).mT
+    cache[module] = x[:, x.shape[1] - reach :].clone()
+    return conv1d(x.mT, weight[:, None], groups=x.shape[2]).mT
 
 
 def gated_delta_rule(q, k, v, g, beta, cache, module):
-    """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q.
+    """In each head s ← eᵍ s; s ← s + k ⊗ beta (v − sᵀ k); y = sᵀ q.
 
-    q and k are (B, T, G, n), v (B, T, H, m), g (B, T, H) or (B, T, H, n), beta (B, T, H).
+    q and k are (B, T, groups, size), v (B, T, heads, width), beta (B, T, heads), g too or
+    (B, T, heads, size). It reads token by token, which is slow.
     """
     q, k = (y.repeat_interleave(v.shape[2] // y.shape[2], 2) for y in (q, k))  # of each head
-    s = cache.get(module, v.new_zeros(*q[:, 0].shape, v.shape[-1]))  # (B, H, n, m)
+    s = cache.get(module, v.new_zeros(*q[:, 0].shape, v.shape[-1]))  # (B, heads, size, width)
     decay = g.exp()[..., None] if g.dim() == 4 else g.exp()[..., None, None]
     ys = []
     for t in range(v.shape[1]):
@@ -89,29 +91,30 @@ def gated_delta_rule(q, k, v, g, beta, cache, module):
 
 
 def rope(x, pos, theta, dim):
-    """Rotate pairs of channels of each head by the angle pos · θ^(−2i/n), i the pair's number."""
+    """Rotate each pair of channels of a head by the angle pos · theta^(−2 · pair / size)."""
     x, rest = x[..., :dim], x[..., dim:]  # the other channels stay
-    n = x.shape[-1]
-    frequencies = 1 / theta ** (torch.arange(0, n, 2, device=x.device) / n)  # (n / 2,)
-    angles = pos[:, None, None] * frequencies  # (T, 1, n / 2)
+    size = x.shape[-1]
+    powers = torch.arange(0, size, 2, device=x.device).float() / size  # float32
+    frequencies = 1 / theta**powers  # (size / 2,), of each pair
+    angles = pos[:, None, None] * frequencies  # (T, 1, size / 2)
     cos, sin = angles.cos(), angles.sin()
-    a, b = x.float().chunk(2, -1)  # pairs are channels i and i + n/2
+    a, b = x.float().chunk(2, -1)  # a pair has a channel of each half
     y = torch.cat((a * cos - b * sin, b * cos + a * sin), -1).type_as(x)
     return torch.cat((y, rest), -1)
 
 
-def route(logits, k):
-    """Choose k experts for each token: their numbers and their weights, (B, T, k) each."""
-    scores = logits.softmax(-1)  # (B, T, E)
-    chosen = scores.topk(k, -1).indices
+def route(logits, top_k):
+    """Choose top_k experts for each token: their indices and their weights, (B, T, top_k) each."""
+    scores = logits.softmax(-1)  # (B, T, experts)
+    chosen = scores.topk(top_k, -1).indices
     weights = scores.gather(-1, chosen)
     weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     return chosen, weights
 
 
 def run_experts(experts, x, chosen, weights):
-    """Sum the outputs of each token's experts by their weights: x (B, T, d)."""
-    y = torch.zeros(x.shape, device=x.device)
+    """Sum the outputs of each token's experts by their weights, in float32: x (B, T, size)."""
+    y = torch.zeros_like(x, dtype=torch.float32)
     for e in chosen.unique().tolist():  # each expert computes the tokens that chose it
         b, t, slot = torch.where(chosen == e)
         weight = weights[b, t, slot, None]
@@ -120,16 +123,19 @@ def run_experts(experts, x, chosen, weights):
 
 
 def attention(q, k, v, pos):
-    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
-    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
+    """Each query attends to the keys up to its own.
+
+    q is (B, T, query heads, size), k and v (B, S, key heads, size).
+    """
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # query and key positions
     mask = j <= i  # (T, S)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
     y = scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
-    return y.transpose(1, 2)  # (B, T, H, h)
+    return y.transpose(1, 2)  # (B, T, query heads, size)
 
 
 class Cache(dict):
-    """What modules keep of the tokens read so far: keys and values, or states."""
+    """What each module keeps of the tokens read so far."""
 
     length = 0
 
@@ -142,9 +148,7 @@ class Cache(dict):
 
 
 class Convolution(nn.Module):
-    """A causal depthwise convolution: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b; positions
-    before the first are zero.
-    """
+    """A causal convolution: each channel's last c inputs times its weights."""
 
     def __init__(self, c):
         super().__init__()
@@ -176,19 +180,19 @@ class GatedDeltaNet(nn.Module):
         q = self.query(x)  # (B, T, Hk·hk) = (B, T, 2048)
         k = self.key(x)  # (B, T, Hk·hk) = (B, T, 2048)
         v = self.value(x)  # (B, T, Hv·hv) = (B, T, 4096)
-        y = silu(self.conv(torch.cat((q, k, v), -1), cache)).float()
+        y = silu(self.conv(torch.cat((q, k, v), -1), cache)).float()  # (B, T, 2·Hk·hk + Hv·hv)
         q, k, v = y.split((self.Hk * self.hk, self.Hk * self.hk, self.Hv * self.hv), -1)
         q = q.unflatten(-1, (self.Hk, self.hk))  # (B, T, Hk, hk) = (B, T, 16, 128)
-        q = q * torch.rsqrt(q.square().sum(-1, keepdim=True) + self.l2_eps)
+        q = q * torch.rsqrt(q.square().sum(-1, keepdim=True) + self.l2_eps)  # (B, T, Hk, hk)
         q = q * self.hk ** -0.5  # (B, T, Hk, hk) = (B, T, 16, 128)
         k = k.unflatten(-1, (self.Hk, self.hk))  # (B, T, Hk, hk) = (B, T, 16, 128)
-        k = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + self.l2_eps)
+        k = k * torch.rsqrt(k.square().sum(-1, keepdim=True) + self.l2_eps)  # (B, T, Hk, hk)
         v = v.unflatten(-1, (self.Hv, self.hv))  # (B, T, Hv, hv) = (B, T, 32, 128)
         dt = softplus(self.alpha(x).float() + self.dt_bias.float())  # (B, T, Hv) = (B, T, 32)
         g = -self.a_log.float().exp() * dt  # (B, T, Hv) = (B, T, 32)
         beta = torch.sigmoid(self.beta(x).float())  # (B, T, Hv) = (B, T, 32)
-        y = self.norm(gated_delta_rule(q, k, v, g, beta, cache, self).type_as(x))
-        z = silu(self.z(x).unflatten(-1, (self.Hv, self.hv)).float())
+        y = self.norm(gated_delta_rule(q, k, v, g, beta, cache, self).type_as(x))  # (B, T, Hv, hv)
+        z = silu(self.z(x).unflatten(-1, (self.Hv, self.hv)).float())  # (B, T, Hv, hv)
         return self.out((y.float() * z).type_as(x).flatten(-2))  # (B, T, d)
 
 
@@ -231,7 +235,7 @@ class Attention(nn.Module):
 
     def __init__(self, c):
         super().__init__()
-        self.H, self.h, self.theta, self.rotary_dim, self.K = c.H, c.h, c.theta, c.rotary_dim, c.K
+        self.H, self.K, self.h, self.theta, self.rotary_dim = c.H, c.K, c.h, c.theta, c.rotary_dim
         self.q = nn.Linear(c.d, c.H * c.h, bias=False)     # [H·h, d] = [4096, 2048]
         self.k = nn.Linear(c.d, c.K * c.h, bias=False)     # [K·h, d] = [512, 2048]
         self.v = nn.Linear(c.d, c.K * c.h, bias=False)     # [K·h, d] = [512, 2048]
@@ -242,9 +246,9 @@ class Attention(nn.Module):
 
     def forward(self, x, pos, cache):
         q = self.q(x).unflatten(-1, (self.H, self.h))  # (B, T, H, h) = (B, T, 16, 256)
-        q = rope(self.q_norm(q), pos, self.theta, dim=self.rotary_dim)
+        q = rope(self.q_norm(q), pos, self.theta, dim=self.rotary_dim)  # (B, T, H, h)
         k = self.k(x).unflatten(-1, (self.K, self.h))  # (B, T, K, h) = (B, T, 2, 256)
-        k = rope(self.k_norm(k), pos, self.theta, dim=self.rotary_dim)
+        k = rope(self.k_norm(k), pos, self.theta, dim=self.rotary_dim)  # (B, T, K, h)
         v = self.v(x).unflatten(-1, (self.K, self.h))  # (B, T, K, h) = (B, T, 2, 256)
         k, v = cache.append(self, k, v)  # (B, S, K, h) = (B, S, 2, 256) each
         y = attention(q, k, v, pos).flatten(-2)  # (B, T, H·h) = (B, T, 4096)
@@ -286,47 +290,47 @@ class Model(nn.Module):
         x = self.embed(ids)  # (B, T, d)
         for layer in self.layers:
             x = layer(x, pos, cache)
-        cache.length += ids.shape[1]
+        cache.length = length
         return self.head(self.norm(x))  # (B, T, V) = (B, T, 151936)
 
 
-NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
-    "embed": "model.embed_tokens",                                       # gguf: token_embd
-    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",            # gguf: attn_norm
-    "layers.{}.attn.query": "model.layers.{}.linear_attn.in_proj_qkvz",  # gguf: attn_qkv
-    "layers.{}.attn.key": "model.layers.{}.linear_attn.in_proj_qkvz",    # gguf: attn_qkv
-    "layers.{}.attn.value": "model.layers.{}.linear_attn.in_proj_qkvz",  # gguf: attn_qkv
-    "layers.{}.attn.z": "model.layers.{}.linear_attn.in_proj_qkvz",      # gguf: attn_gate
-    "layers.{}.attn.beta": "model.layers.{}.linear_attn.in_proj_ba",     # gguf: ssm_ba
-    "layers.{}.attn.alpha": "model.layers.{}.linear_attn.in_proj_ba",    # gguf: ssm_ba
-    "layers.{}.attn.conv": "model.layers.{}.linear_attn.conv1d",         # gguf: ssm_conv1d
-    "layers.{}.attn": "model.layers.{}.linear_attn",                     # gguf: ssm_dt.bias
-    "layers.{}.attn.a_log": "model.layers.{}.linear_attn.A_log",         # gguf: ssm_a
-    "layers.{}.attn.norm": "model.layers.{}.linear_attn.norm",           # gguf: ssm_norm
-    "layers.{}.attn.out": "model.layers.{}.linear_attn.out_proj",        # gguf: ssm_out
-    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",    # gguf: post_attention_norm
-    "layers.{}.mlp.router": "model.layers.{}.mlp.gate",                  # gguf: ffn_gate_inp
-    "layers.{}.mlp.experts.{}.gate": "model.layers.{}.mlp.experts.{}.gate_proj",
-    "layers.{}.mlp.experts.{}.up": "model.layers.{}.mlp.experts.{}.up_proj",  # gguf: ffn_up_exps
-    "layers.{}.mlp.experts.{}.down": "model.layers.{}.mlp.experts.{}.down_proj",
-    "layers.{}.mlp.shared.gate": "model.layers.{}.mlp.shared_expert.gate_proj",
-    "layers.{}.mlp.shared.up": "model.layers.{}.mlp.shared_expert.up_proj",  # gguf: ffn_up_shexp
-    "layers.{}.mlp.shared.down": "model.layers.{}.mlp.shared_expert.down_proj",
-    "layers.{}.mlp.shared_gate": "model.layers.{}.mlp.shared_expert_gate",
-    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",              # gguf: attn_q
-    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",              # gguf: attn_k
-    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",              # gguf: attn_v
-    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",              # gguf: attn_output
-    "layers.{}.attn.q_norm": "model.layers.{}.self_attn.q_norm",         # gguf: attn_q_norm
-    "layers.{}.attn.k_norm": "model.layers.{}.self_attn.k_norm",         # gguf: attn_k_norm
-    "layers.{}.attn.gate": "model.layers.{}.self_attn.q_proj",           # gguf: attn_q
-    "norm": "model.norm",                                                # gguf: output_norm
-    "head": "lm_head",                                                   # gguf: output
+NAMES = {  # module here: its name in Hugging Face's files  # in GGUF files
+    "embed": "model.embed_tokens",                                            # token_embd
+    "layers.{}.attn_norm": "model.layers.{}.input_layernorm",                 # attn_norm
+    "layers.{}.attn.query": "model.layers.{}.linear_attn.in_proj_qkvz",       # attn_qkv
+    "layers.{}.attn.key": "model.layers.{}.linear_attn.in_proj_qkvz",         # attn_qkv
+    "layers.{}.attn.value": "model.layers.{}.linear_attn.in_proj_qkvz",       # attn_qkv
+    "layers.{}.attn.z": "model.layers.{}.linear_attn.in_proj_qkvz",           # attn_gate
+    "layers.{}.attn.beta": "model.layers.{}.linear_attn.in_proj_ba",          # ssm_ba
+    "layers.{}.attn.alpha": "model.layers.{}.linear_attn.in_proj_ba",         # ssm_ba
+    "layers.{}.attn.conv": "model.layers.{}.linear_attn.conv1d",              # ssm_conv1d
+    "layers.{}.attn": "model.layers.{}.linear_attn",                          # ssm_dt.bias
+    "layers.{}.attn.a_log": "model.layers.{}.linear_attn.A_log",              # ssm_a
+    "layers.{}.attn.norm": "model.layers.{}.linear_attn.norm",                # ssm_norm
+    "layers.{}.attn.out": "model.layers.{}.linear_attn.out_proj",             # ssm_out
+    "layers.{}.mlp_norm": "model.layers.{}.post_attention_layernorm",         # post_attention_norm
+    "layers.{}.mlp.router": "model.layers.{}.mlp.gate",                       # ffn_gate_inp
+    "layers.{}.mlp.experts.{}.gate": "model.layers.{}.mlp.experts.{}.gate_proj",  # ffn_gate_exps
+    "layers.{}.mlp.experts.{}.up": "model.layers.{}.mlp.experts.{}.up_proj",  # ffn_up_exps
+    "layers.{}.mlp.experts.{}.down": "model.layers.{}.mlp.experts.{}.down_proj",  # ffn_down_exps
+    "layers.{}.mlp.shared.gate": "model.layers.{}.mlp.shared_expert.gate_proj",  # ffn_gate_shexp
+    "layers.{}.mlp.shared.up": "model.layers.{}.mlp.shared_expert.up_proj",   # ffn_up_shexp
+    "layers.{}.mlp.shared.down": "model.layers.{}.mlp.shared_expert.down_proj",  # ffn_down_shexp
+    "layers.{}.mlp.shared_gate": "model.layers.{}.mlp.shared_expert_gate",    # ffn_gate_inp_shexp
+    "layers.{}.attn.q": "model.layers.{}.self_attn.q_proj",                   # attn_q
+    "layers.{}.attn.k": "model.layers.{}.self_attn.k_proj",                   # attn_k
+    "layers.{}.attn.v": "model.layers.{}.self_attn.v_proj",                   # attn_v
+    "layers.{}.attn.o": "model.layers.{}.self_attn.o_proj",                   # attn_output
+    "layers.{}.attn.q_norm": "model.layers.{}.self_attn.q_norm",              # attn_q_norm
+    "layers.{}.attn.k_norm": "model.layers.{}.self_attn.k_norm",              # attn_k_norm
+    "layers.{}.attn.gate": "model.layers.{}.self_attn.q_proj",                # attn_q
+    "norm": "model.norm",                                                     # output_norm
+    "head": "lm_head",                                                        # output
 }
 
 
 def stored_name(name):
-    """The name in a file of a weight here."""
+    """Map the name of a weight in this file to its name in a checkpoint."""
     pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
     module, _, leaf = pattern.rpartition(".")
     return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
@@ -335,27 +339,21 @@ def stored_name(name):
 def views(c):
     """How to read the weights that are stored in another form."""
     return {
-        "layers.{}.attn.query.weight": lambda x, *_: (
-            x.unflatten(0, (c.Hk, -1))[:, :c.hk].flatten(0, 1)
-        ),
-        "layers.{}.attn.key.weight": lambda x, *_: (
+        "layers.{}.attn.query.weight": lambda x: x.unflatten(0, (c.Hk, -1))[:, :c.hk].flatten(0, 1),
+        "layers.{}.attn.key.weight": lambda x: (
             x.unflatten(0, (c.Hk, -1))[:, c.hk : 2 * c.hk].flatten(0, 1)
         ),
-        "layers.{}.attn.value.weight": lambda x, *_: (
+        "layers.{}.attn.value.weight": lambda x: (
             x.unflatten(0, (c.Hk, -1))[:, 2 * c.hk : 2 * c.hk + 256].flatten(0, 1)
         ),
-        "layers.{}.attn.z.weight": lambda x, *_: (
+        "layers.{}.attn.z.weight": lambda x: (
             x.unflatten(0, (c.Hk, -1))[:, 2 * c.hk + 256 :].flatten(0, 1)
         ),
-        "layers.{}.attn.beta.weight": lambda x, *_: x.unflatten(0, (c.Hk, -1))[:, :2].flatten(0, 1),
-        "layers.{}.attn.alpha.weight": lambda x, *_: (
-            x.unflatten(0, (c.Hk, -1))[:, 2:].flatten(0, 1)
-        ),
-        "layers.{}.attn.conv.weight": lambda x, *_: x.squeeze(1),
-        "layers.{}.attn.q.weight": lambda x, *_: x.unflatten(0, (c.H, -1))[:, :c.h].flatten(0, 1),
-        "layers.{}.attn.gate.weight": lambda x, *_: (
-            x.unflatten(0, (c.H, -1))[:, c.h:].flatten(0, 1)
-        ),
+        "layers.{}.attn.beta.weight": lambda x: x.unflatten(0, (c.Hk, -1))[:, :2].flatten(0, 1),
+        "layers.{}.attn.alpha.weight": lambda x: x.unflatten(0, (c.Hk, -1))[:, 2:].flatten(0, 1),
+        "layers.{}.attn.conv.weight": lambda x: x.squeeze(1),
+        "layers.{}.attn.q.weight": lambda x: x.unflatten(0, (c.H, -1))[:, :c.h].flatten(0, 1),
+        "layers.{}.attn.gate.weight": lambda x: x.unflatten(0, (c.H, -1))[:, c.h:].flatten(0, 1),
     }
 
 
@@ -370,10 +368,12 @@ def load(folder, c=None):
         model = Model(c)
     known = views(c)
     for name in model.state_dict():
-        pattern = re.sub(r"\.\d+", ".{}", name)
-        view = known.get(pattern, lambda x, *_: x)
-        numbers = map(int, re.findall(r"\d+", name))
-        state[name] = view(stored[stored_name(name)], *numbers).contiguous()
+        x = stored.get(stored_name(name))
+        if x is None or x.dtype.itemsize < 2:
+            what = "missing" if x is None else f"quantized, {x.dtype}"
+            raise ValueError(f"{stored_name(name)} in {folder} is {what}")
+        view = known.get(re.sub(r"\.\d+", ".{}", name))
+        state[name] = x if view is None else view(x).contiguous()
     model.load_state_dict(state, assign=True)
     return model
 
@@ -389,6 +389,6 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    with torch.device("meta"):  # without memory
+    with torch.device("meta"):  # allocates no weights
         model = Model(Config())
     assert sum(x.numel() for x in model.parameters()) == 79_674_391_296

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.parametrize("preset", EXAMPLES)
 def test_golden_example(preset: str) -> None:
-    path = FOLDER / f"{preset.replace('.', '_').replace('-', '_')}.py"
+    path = FOLDER / f"{preset.replace('.', 'p').replace('-', '_')}.py"
     text = written(preset).text
     if os.environ.get("LLAMATH_GOLDEN"):
         path.write_text(text, encoding="utf-8")
@@ -257,6 +259,62 @@ def test_files_that_it_cannot_load_are_refused_by_name(typed: Typed, tmp_path: P
     found = typed("code", str(tmp_path / "x.gguf"))
     assert found.status == 2
     assert "gguf files" in found.err
+
+
+def tiny_mixtral(tmp_path: Path) -> tuple[dict[str, Any], Any]:
+    """Return the names of a file of Mixtral, and a small model saved under its stored names."""
+    from safetensors.torch import save_file
+
+    names = names_of(written("mixtral-8x7b"))
+    sizes = {"d": 16, "H": 4, "K": 2, "h": 4, "F": 8, "V": 20, "L": 2, "E": 3}
+    config = names["Config"](**sizes)
+    tensors = names["Model"](config).state_dict()
+    save_file({names["stored_name"](k): x for k, x in tensors.items()}, tmp_path / "x.safetensors")
+    return names, config
+
+
+@pytest.mark.parametrize("quantized", ["float8_e4m3fn", "uint8", "int8"])
+def test_written_load_refuses_quantized_and_missing_weights(quantized: str, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    names, config = tiny_mixtral(tmp_path)
+    whole = load_file(tmp_path / "x.safetensors")
+    assert len(names["load"](tmp_path, config).state_dict()) == len(whole)
+    key = "model.layers.1.block_sparse_moe.experts.2.w1.weight"
+    save_file(whole | {key: whole[key].to(getattr(torch, quantized))}, tmp_path / "x.safetensors")
+    with pytest.raises(ValueError, match=f"{key} in .* is quantized, torch.{quantized}"):
+        names["load"](tmp_path, config)
+    save_file({k: x for k, x in whole.items() if k != key}, tmp_path / "x.safetensors")
+    with pytest.raises(ValueError, match=f"{key} in .* is missing"):
+        names["load"](tmp_path, config)
+
+
+@pytest.mark.parametrize("preset", EXAMPLES)
+def test_letters_of_shapes_are_those_of_the_file(preset: str) -> None:
+    text = written(preset).text
+    (tokens,) = re.findall(r"B sequences, (\w) new tokens", text)
+    fields = set(re.findall(r"^    (\w+): (?:int|float)\b", text, re.MULTILINE))
+    counts = {tokens, *re.findall(r"tokens, (\w) tokens up to now", text)}
+    assert not counts & fields
+    for axis in re.findall(r"\(B, (\w+), ", text):
+        assert axis in counts or not axis.isupper(), axis
+    for shape in re.findall(rf"\(((?:B|{tokens}), [^()]*)\)", text):
+        assert set(re.findall(r"\b[A-Z]\w?\b", shape)) <= fields | counts | {"B"}, shape
+
+
+def test_frequencies_of_rope_are_float32_whatever_the_default() -> None:
+    import torch
+
+    names = names_of(written("deepseek-v3"))
+    numbers = (10_000.0, 40.0, 4096, 32.0, 1.0)
+    x, pos = torch.randn(1, 3, 2, 64), torch.tensor([5, 900, 3000])
+    expected = names["rope"](x, pos, *numbers)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(names["rope"](x, pos, *numbers), expected)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_command_refuses_by_name(typed: Typed) -> None:

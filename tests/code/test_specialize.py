@@ -48,7 +48,7 @@ def test_assigned_option_is_a_variable_from_there_on() -> None:
 def test_names_for_one_value_are_left_out() -> None:
     text = reduced("route")
     assert "ranked" not in text
-    assert "chosen = scores.topk(k, -1).indices" in text
+    assert "chosen = scores.topk(top_k, -1).indices" in text
     assert "ranked = scores + correction  # for the choice alone" in reduced(
         "route", given="correction"
     )

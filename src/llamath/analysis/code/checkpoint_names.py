@@ -61,9 +61,14 @@ class NameRow(NamedTuple):
     others: str
 
 
+def other_formats(model: FamilyModel) -> list[str]:
+    """Return the other formats whose names of a model's weights are known."""
+    return [x for x in ("meta", "gguf") if x in model.family.schemes]
+
+
 def name_rows(model: FamilyModel, scheme: Scheme, path: Callable[[str], str]) -> list[NameRow]:
     """Return the names of all modules, with `{}` for numbers; `path` is where they are here."""
-    others = [(x, model.scheme(x)) for x in ("meta", "gguf") if x in model.family.schemes]
+    others = [model.scheme(x) for x in other_formats(model)]
     found: dict[tuple[str, str], NameRow] = {}
     for x in _distinct(model.tree):
         source = x.weight.tied or x.pattern
@@ -73,8 +78,9 @@ def name_rows(model: FamilyModel, scheme: Scheme, path: Callable[[str], str]) ->
         whole = stored.endswith(f".{leaf}")
         key = (module, stored.removesuffix(f".{leaf}")) if whole else (here, stored)
         if key not in found:
-            names = [f"{n}: {y}" for n, other in others if (y := _other_name(other, source, leaf))]
-            found[key] = NameRow(_numbered(key[0]), _numbered(key[1]), ", ".join(names))
+            names = [_other_name(other, source, leaf) for other in others]
+            row = ", ".join(y or "none" for y in names)
+            found[key] = NameRow(_numbered(key[0]), _numbered(key[1]), row)
     return list(found.values())
 
 
@@ -87,27 +93,25 @@ def _numbered(pattern: str) -> str:
 
 
 def _other_name(scheme: Scheme, path: str, leaf: str) -> str:
+    """Return the name in another format, with a star if its rows are in another order."""
     try:
         name = scheme.stored_name(path)
     except UnnamedWeight:
         return ""
-    return name.removeprefix(scheme.prefix + scheme.layer).removesuffix(f".{leaf}")
+    mark = "*" if "rotary" in scheme.layout_of(path).split() else ""
+    return name.removeprefix(scheme.prefix + scheme.layer).removesuffix(f".{leaf}") + mark
 
 
 class View(NamedTuple):
-    """How a weight is read of the stored tensor x: an expression, and the letters of its numbers
-    that it mentions.
-    """
+    """How a weight is read of the stored tensor x: an expression in x, and in e for an expert."""
 
     pattern: str
     text: str
 
     @property
-    def parameters(self) -> str:
-        """The parameters of its function."""
-        if "[e]" not in self.text:
-            return "x, *_"
-        return "x, _, e" if "{l}" in self.pattern else "x, e"
+    def of_expert(self) -> bool:
+        """Whether it mentions the number of an expert."""
+        return "[e]" in self.text
 
 
 def views(tree: Block, scheme: Scheme, written: Callable[[int], str]) -> list[View]:

@@ -11,6 +11,7 @@ from ...core.blocks import MLP, Attention, Decoder, Layer, MoE
 from ...core.config import ACTIVATIONS
 from ...core.expr import Expr
 from ...core.latent_attention import LatentAttention
+from ...core.mixers import Convolution
 from ...core.tree import Block
 from .class_code import ClassCode, Variant
 
@@ -106,6 +107,12 @@ def _branch(layer: Any, name: str) -> str:
     return f"{factor}{inner}"
 
 
+def _convolution(x: Any) -> str:
+    apart = f", {int(x.dilation)} tokens apart" if int(x.dilation) > 1 else ""
+    width = _letter(x.weight.shape[-1])
+    return f"A causal convolution: each channel's last {width} inputs{apart} times its weights."
+
+
 def _decoder(_: Any) -> str:
     return "The whole model, from token ids to logits."
 
@@ -115,6 +122,7 @@ _SUMMARIES = {
     MLP: _mlp,
     MoE: _moe,
     LatentAttention: _latent,
+    Convolution: _convolution,
     Layer: _layer,
     Decoder: _decoder,
 }

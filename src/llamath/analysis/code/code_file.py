@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from ...core.tree import LETTERS, Block, Stack, fold
 from ...model import FamilyModel
 from ...utils.record_type import Record
 from .checkpoint_names import hf_attributes as attributes_of
-from .checkpoint_names import name_rows, views
+from .checkpoint_names import name_rows, other_formats, views
 from .class_code import ClassCode
 from .class_words import class_summary
 from .forward_code import Line
@@ -64,6 +65,10 @@ _NOTES: Mapping[str, str] = {
     "embedding_scale": "factor of the embeddings",
 }
 """What a number of the config is, by its tag."""
+
+
+_FIRST = ("d", "H", "K", "h", "F", "V", "L")
+"""The letters that most models have, which come first."""
 
 
 class _Resolve(ast.NodeTransformer):
@@ -133,6 +138,10 @@ class FileWriter:
         self._values: dict[str, Any] = {}  # field → value
         self._views = views(model.tree, scheme, self._dimension)
         self._find_fields()
+        whole = self._code.classes[-1]
+        self._has_positions = any(re.search(r"\bpos\b", unparse(x.tree)) for x in whole.lines)
+        if self._has_positions:
+            self._code.use_method("length")
         self.buffers = sum(
             int(x.weight.size) * int(x.copies) for x in fold(model.tree) if x.weight.buffer
         )
@@ -169,6 +178,7 @@ class FileWriter:
         letters = dict(self._code.letters) | self._code.symbols.letters
         order = [x for x in self._model.key_by_symbol if x in letters]
         order += [x for x in letters if x not in order]
+        order.sort(key=lambda x: _FIRST.index(x) if x in _FIRST else len(_FIRST))
         read = {DIM + x for view in self._views for x in re.findall(r"\bc\.(\w+)", view.text)}
         for letter in order:
             if DIM + letter in used.keys() | read:
@@ -218,26 +228,41 @@ class FileWriter:
         if functions:
             line = f"from torch.nn.functional import {', '.join(functions)}"
             imports += [line] if len(line) <= WIDTH else break_line(f"{line[:32]}({line[32:]})")
-        return [*_plain(*self._head(), "", *imports), *lines]
+        return [*_plain(*self._head(text), "", *imports), *lines]
 
-    def _head(self) -> list[str]:
+    def _head(self, text: str) -> list[str]:
         model, code = self._model, self._code
         module = sys.modules.get(f"llamath.families.{model.family.name}")
         about = (module.__doc__ or "").strip().split("\n\n")[0] if module else ""
         n = model.parameters.total
         tokens, keys = code.record.new_tokens.symbol, code.record.past_tokens.symbol
         lines = [f'"""{model.name}: {n:,} parameters.', ""]
-        lines += [*wrap(" ".join(about.split())), ""] if about else []
+        about = " ".join(about.split()).removesuffix(".")
+        alone = f"Family: {about}. This file is this model alone."
+        lines += [*wrap(alone), ""] if about else []
         partial = [x for x in model.notes if x.startswith("text model only")]
         lines += [y for x in partial for y in (*wrap(f"{x[0].upper()}{x[1:]}."), "")]
-        lines += [*wrap(f"Parameters: {model.count.formula.symbols} = {n:,}."), ""]
+        buffers = f", {self.buffers:,} of them in buffers" if self.buffers else ""
+        lines += [*wrap(f"Parameters: {model.count.formula.symbols} = {n:,}{buffers}."), ""]
+        has_keys = re.search(rf"\(B, {keys}\b", text)
+        up_to_now = f", {keys} tokens up to now, those in the cache included" if has_keys else ""
         letters = (
-            f"Letters of shapes: B sequences, {tokens} new tokens, {keys} tokens up to now, those "
-            "in the cache included; all others are fields of Config."
+            f"Letters of shapes: B sequences, {tokens} new tokens{up_to_now}; other "
+            "letters are fields of Config."
         )
         how = (
-            "Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All "
-            "sequences of a batch have the same length, and there is no dropout."
+            "Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a "
+            "checkpoint. All sequences of a batch have the same length, and there is no dropout. "
+        )
+        made = {"rope": "angles", "attention": "mask"}
+        if anew := [x for name, x in made.items() if f"\ndef {name}(" in text]:
+            how += f"Each layer computes its {' and '.join(anew)} anew. "
+        further = self._model.config.data.get("num_nextn_predict_layers")
+        if further and "mtp" not in dict(self._model.tree.children):
+            how += "Layers that predict further tokens (num_nextn_predict_layers) are left out. "
+        how += (
+            "`load` does not read config.json: the sizes are those of Config. A model that is not "
+            "loaded has the initial values of torch, not those of its authors."
         )
         return [*lines, *wrap(letters), "", *wrap(how), '"""']
 
@@ -247,6 +272,7 @@ class FileWriter:
         for symbol, name in self._fields.items():
             value = self._values[name]
             note = keys.get(name, "") if symbol.startswith(DIM) else _NOTES.get(tag_of(symbol), "")
+            note = self._yarn_note(name) or note
             if not note and symbol.startswith(NUMBER):
                 note = tag_of(symbol).replace("_", " ")
             rows.append(
@@ -259,6 +285,15 @@ class FileWriter:
             line = with_comment(a, b, width)
             lines += break_line(a) if len(a) > WIDTH else [line if len(line) <= WIDTH else a]
         yield _plain(*lines)
+
+    def _yarn_note(self, name: str) -> str:
+        """Return what a factor is that YaRN's factor of the context decides."""
+        root = 0.1 * math.log(max(float(self._values.get("rope_factor", 1)), 1)) + 1
+        factor = "0.1 · ln(rope_factor) + 1"
+        for text, value in ((factor, root), (f"({factor})²", root * root)):
+            if root > 1 and _is_near(self._values[name], value):
+                return f"YaRN: {text}"
+        return ""
 
     def _support(self) -> Iterator[list[FileLine]]:
         for name, lines in self._code.support():
@@ -295,7 +330,7 @@ class FileWriter:
         lines += _plain("", *self._forward_head(code)) if code.lines else []
         for tree, line in zip(trees, code.lines, strict=True):
             if whole and isinstance(tree, ast.Return):
-                lines += _plain("        cache.length += ids.shape[1]")
+                lines += _plain("        cache.length = length") if self._has_positions else []
             lines += _statement(unparse(forward.visit(tree)), line)
         return [x.replace(block=code.name) for x in lines]
 
@@ -312,7 +347,8 @@ class FileWriter:
         pairs += [
             (x, x) for x in code.kept_parameters if f"self.{x}" in " ".join(map(unparse, trees))
         ]
-        pairs = list(dict.fromkeys(pairs))
+        fields = list(self._fields.values())
+        pairs = sorted(dict.fromkeys(pairs), key=lambda x: _place(fields, x[1]))
         while pairs:
             n = len(pairs)
             while n > 1 and len(_assignment(pairs[:n])) > WIDTH:
@@ -344,7 +380,7 @@ class FileWriter:
             ]
             if "prompt" in self._code.methods:
                 lines.append("        cache.prompt = cache.prompt or ids.shape[1]  # first pass")
-            if re.search(r"\bpos\b", " ".join(unparse(x.tree) for x in code.lines)):
+            if self._has_positions:
                 lines += [
                     "        length = cache.length + ids.shape[1]  # of the sequence up to now",
                     "        pos = torch.arange(cache.length, length, device=ids.device)",
@@ -357,28 +393,39 @@ class FileWriter:
     # Checkpoints
 
     def _loading(self) -> Iterator[list[FileLine]]:
+        patterns = {re.sub(r"\{[le]\}", "{}", self.path(x.pattern)) for x in fold(self._model.tree)}
         rows, shifted = name_rows(self._model, self._scheme, self.path), self._scheme.first_layer
         if shifted not in (0, 1):
             raise NotWritten(f"files that number layers from {shifted}")
-        others = any(x.others for x in rows)
-        head = "NAMES = {  # module here: its name in Hugging Face's files"
-        lines = [head + ("; in Meta's, in GGUF files" if others else "")]
+        kinds = [{"meta": "Meta's", "gguf": "GGUF"}[x] for x in other_formats(self._model)]
+        others = f"  # in {', in '.join(kinds)} files" if kinds else ""
+        lines = [f"NAMES = {{  # module here: its name in Hugging Face's files{others}"]
+        if any("*" in x.others for x in rows):
+            starred = "# * rows in another order: the two channels of a pair of rope are neighbours"
+            lines.insert(0, starred)
         texts = [(f'    "{x.module}": "{x.stored}",', x.others) for x in rows]
-        width = max((len(a) for a, b in texts if b and len(a) < 72), default=0)
+        width = max((len(a) for a, _ in texts if _has_room(texts, len(a))), default=0)
         for a, b in texts:
-            line = with_comment(a, b, width)
-            short = with_comment(a, b)
-            best = next((x for x in (line, short, a) if len(x) <= WIDTH), "")
+            line = with_comment(a, b, width if len(a) <= width else 0)
             key, _, name = a.strip().partition(": ")
-            lines += [best] if best else [f"    {key}: (", f"        {name.rstrip(',')}", "    ),"]
+            if len(line) <= WIDTH:
+                lines.append(line)
+            elif len(a) <= WIDTH:
+                lines += [f"    # {b}", a]
+            else:
+                above = with_comment(f"    {key}: (", b)
+                lines += [above, f"        {name.rstrip(',')}", "    ),"]
         yield _plain(*lines, "}")
+        found = 'f"{NAMES[module]}.{leaf}"'
+        if any(x.module in patterns for x in rows):  # not all weights are those of a module
+            found = f"(NAMES.get(pattern) or {found})"
         yield _plain(
             "def stored_name(name):",
-            '    """The name in a file of a weight here."""',
+            '    """Map the name of a weight in this file to its name in a checkpoint."""',
             '    pattern, numbers = re.sub(r"\\.\\d+", ".{}", name), re.findall(r"\\d+", name)',
             '    module, _, leaf = pattern.rpartition(".")',
             *(["    numbers[:1] = [str(int(x) + 1) for x in numbers[:1]]"] if shifted else []),
-            '    return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)',
+            f"    return {found}.format(*numbers)",
         )
         if self._views:
             yield self._view_lines()
@@ -391,13 +438,14 @@ class FileWriter:
             '    """How to read the weights that are stored in another form."""',
             "    return {",
         ]
+        parameters = "x, e" if any(x.of_expert for x in self._views) else "x"
         for x in self._views:
             name = re.sub(r"\{[le]\}", "{}", self.path(x.pattern))
-            line = f'        "{name}": lambda {x.parameters}: {x.text},'
+            line = f'        "{name}": lambda {parameters}: {x.text},'
             if len(line) <= WIDTH:
                 lines.append(line)
             else:
-                lines.append(f'        "{name}": lambda {x.parameters}: (')
+                lines.append(f'        "{name}": lambda {parameters}: (')
                 lines += [f"            {x.text}", "        ),"]
         return _plain(*lines, "    }")
 
@@ -413,18 +461,22 @@ class FileWriter:
             '    with torch.device("meta"):',
             "        model = Model(c)",
             "    for name in model.state_dict():",
+            "        x = stored.get(stored_name(name))",
+            "        if x is None or x.dtype.itemsize < 2:",
+            '            what = "missing" if x is None else f"quantized, {x.dtype}"',
+            '            raise ValueError(f"{stored_name(name)} in {folder} is {what}")',
         ]
         if self._views:
             given = "c" if any("c." in x.text for x in self._views) else ""
-            lines.insert(-1, f"    known = views({given})")
-            lines += [
-                '        pattern = re.sub(r"\\.\\d+", ".{}", name)',
-                "        view = known.get(pattern, lambda x, *_: x)",
-                '        numbers = map(int, re.findall(r"\\d+", name))',
-                "        state[name] = view(stored[stored_name(name)], *numbers).contiguous()",
-            ]
+            lines.insert(-5, f"    known = views({given})")
+            value = "view(x)"
+            lines.append('        view = known.get(re.sub(r"\\.\\d+", ".{}", name))')
+            if any(x.of_expert for x in self._views):
+                lines.append('        e = int(re.findall(r"\\d+", f"0.{name}")[-1])  # its expert')
+                value = "view(x, e)"
+            lines.append(f"        state[name] = x if view is None else {value}.contiguous()")
         else:
-            lines.append("        state[name] = stored[stored_name(name)]")
+            lines.append("        state[name] = x")
         lines.append("    model.load_state_dict(state, assign=True)")
         head = self._model.tree.head
         if head is not None and head.weight.tied:
@@ -436,7 +488,7 @@ class FileWriter:
         note = f"  # its buffers have {self.buffers:,} numbers" if self.buffers else ""
         return [
             'if __name__ == "__main__":',
-            '    with torch.device("meta"):  # without memory',
+            '    with torch.device("meta"):  # allocates no weights',
             f"        model = Model(Config()){note}",
             f"    assert sum(x.numel() for x in model.parameters()) == {self.trained:_}",
         ]
@@ -513,6 +565,21 @@ def _plain(*lines: str) -> list[FileLine]:
     return [FileLine(text=x) for x in lines]
 
 
+def _is_near(x: Any, value: float) -> bool:
+    return isinstance(x, float) and math.isclose(x, value, rel_tol=1e-12)
+
+
+def _has_room(texts: list[tuple[str, str]], column: int) -> bool:
+    """Whether the comments of all lines that end before a column fit there."""
+    return all(len(a) > column or column + len(b) + 4 <= WIDTH for a, b in texts)
+
+
+def _place(fields: list[str], value: str) -> int:
+    """Return where a field of the config is; the parameters of a class are behind these."""
+    name = value.removeprefix("c.")
+    return fields.index(name) if value.startswith("c.") else len(fields)
+
+
 def _statement(text: str, line: Line) -> Iterator[FileLine]:
     """Yield the lines of a statement, with its comment if there is room for it."""
     for code in text.split("\n"):
@@ -538,7 +605,7 @@ def _comments(comment: str) -> list[str]:
     """Return the comment of a line and shorter ones, which are tried in this order."""
     shape, _, remark = comment.partition(": ")
     letters = shape.split(" = ")[0]
-    return [comment, f"{letters}: {remark}" if remark else "", shape, letters]
+    return [comment, *([f"{letters}: {remark}"] if remark else []), shape, letters]
 
 
 def _named_functions(lines: list[FileLine]) -> tuple[list[str], list[FileLine]]:
@@ -563,5 +630,7 @@ def _number(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_number, value))})"
     if isinstance(value, float):
-        return f"{value:.1f}" if value == int(value) and abs(value) < 1e16 else repr(value)
+        if value != int(value) or abs(value) >= 1e16:
+            return repr(value).replace("e-0", "e-")
+        return f"{value:_.1f}" if abs(value) >= 10_000 else f"{value:.1f}"
     return f"{value:_}" if isinstance(value, int) and abs(value) >= 10_000 else repr(value)

@@ -5,6 +5,7 @@ call.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -60,6 +61,8 @@ class ModelWriter:
         self.has_local_theta = False
         calls = [c for x in self.record.bodies.values() for c in x.calls]
         self.reuses_selection = any(c.op == "reuse_selection" for c in calls)
+        heads = [[c.arguments[x].shape[2] for x in "qkv"] for c in calls if c.op == "attention"]
+        self.groups_heads = any(len({x.symbol for x in shapes}) > 1 for shapes in heads)
         layers = [x for x, _ in self.tree.layers.distinct()]
         inside = [y for x in layers for _, child in x.children for y in _blocks_of(child)]
         self._layers, self._in_layers = {id(x) for x in layers}, {id(x) for x in inside}
@@ -81,12 +84,12 @@ class ModelWriter:
             self._axis(x) if isinstance(x, Expr) and x.variables else str(int(x)) for x in shape
         ]
         text = f"({', '.join(letters)})"
-        plain = letters == numbers or letters == [*letters[:2], "d"]
+        plain = letters == numbers or letters in ([*letters[:2], "d"], ["tokens", "d"])
         return text if plain else f"{text} = ({', '.join(numbers)})"
 
     def _axis(self, x: Any) -> str:
         text = str(x.symbol if isinstance(x, Expr) else x)
-        return "n" if text.startswith(f"B·{self.record.new_tokens.symbol}·") else text
+        return "tokens" if text.startswith(f"B·{self.record.new_tokens.symbol}·") else text
 
     def options_of(self, use: Use) -> Options:
         """Return which options of a function this model uses."""
@@ -213,9 +216,18 @@ class ModelWriter:
             options = self._options[key]
             written = Specialization(sources[function], name, dict(structure), *options)
             found.append((name, written.text()))
-        unused = dict.fromkeys({"append", "rows", "chosen", "prompt"} - self.methods)
+        unused = dict.fromkeys({"append", "rows", "chosen", "prompt", "length"} - self.methods)
         found.append(("Cache", Specialization(sources["Cache"], "Cache", unused, (), ()).text()))
-        return found
+        return [(name, [self._own_letters(x) for x in lines]) for name, lines in found]
+
+    def _own_letters(self, line: str) -> str:
+        """Put this model's letters of tokens in the shapes that a line of support code names."""
+        own = {"T": self.record.new_tokens.symbol, "S": self.record.past_tokens.symbol}
+        return re.sub(
+            r"\((?:B, )?[TS]\b[^()]*\)|\(B, [^()]*\b[TS]\)",
+            lambda x: re.sub(r"\b[TS]\b", lambda y: own[y[0]], x[0]),
+            line,
+        )
 
     # Checks
 

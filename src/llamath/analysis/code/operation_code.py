@@ -154,14 +154,14 @@ def _scale_by_position(e: ForwardWriter, a: Arguments) -> ast.expr:
     t = a["temperature"]
     if isinstance(t, LogTuning):
         check_fields(t, ("scale", "floor"))
-        factor = "1 + scale * torch.log(((pos + 1) / floor).clamp(min=1))"
+        factor = "1 + scale * torch.log(((pos.float() + 1) / floor).clamp(min=1))"
     elif isinstance(t, TemperatureTuning):
         check_fields(t, ("scale", "floor", "offset"))
-        at = "(pos + offset)" if t.offset else "pos"
+        at = "(pos.float() + offset)" if t.offset else "pos.float()"
         factor = f"1 + scale * torch.log(1 + {at} // floor)"
     else:
         assert isinstance(t, LogNScaling)
-        factor = "(torch.log(pos + 1.0) / math.log(original_context)).clamp(min=1)"
+        factor = "(torch.log(pos.float() + 1) / math.log(original_context)).clamp(min=1)"
     numbers = {
         x: e.model.symbols.number(getattr(t, x), f"position_{x}")
         for x in t.fields
@@ -334,7 +334,7 @@ def _with_factor(found: _Scaling, factor: float) -> _Scaling:
     return found[0], {**found[1], "attention_factor": None if factor == 1 else factor}
 
 
-def _use_attention(_model: ModelWriter, a: Arguments, _block: Block) -> Use:
+def _use_attention(model: ModelWriter, a: Arguments, _block: Block) -> Use:
     mixer = a["mixer"]
     scores, window = mixer.score_transform, mixer.window
     if a["bias"] is not None:
@@ -365,6 +365,7 @@ def _use_attention(_model: ModelWriter, a: Arguments, _block: Block) -> Use:
             "sinks": ("", a["sinks"]),
             "selected": ("", a["selected"]),
         },
+        {} if model.groups_heads else {"grouped": False},
     )
 
 
@@ -397,8 +398,8 @@ def _use_route(_model: ModelWriter, a: Arguments, _block: Block) -> Use:
             structure["other_score"] = float(groups.other_score)
         options["groups"] = ("groups", int(groups.groups))
         options["kept_groups"] = ("kept_groups", int(groups.kept))
-    values = {"logits": a["logits"], "k": ("top_k", moe.top_k)}
-    return Use("route", "(logits, k)", values, options, structure, "route_otherwise")
+    values = {"logits": a["logits"], "top_k": ("top_k", moe.top_k)}
+    return Use("route", "(logits, top_k)", values, options, structure, "route_otherwise")
 
 
 def _use_experts(_model: ModelWriter, a: Arguments, _block: Block) -> Use:

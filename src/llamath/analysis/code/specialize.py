@@ -97,6 +97,7 @@ class Specialization:
     def _class(self, node: ast.ClassDef) -> Iterator[tuple[int, str]]:
         bases = f"({', '.join(ast.unparse(x).partition('[')[0] for x in node.bases)})"
         yield 0, f"class {self._name}{bases if node.bases else ''}:"
+        has_field = False
         for x in node.body:
             if isinstance(x, ast.FunctionDef):
                 if x.name in self._known:
@@ -107,10 +108,11 @@ class Specialization:
             elif isinstance(x, ast.AnnAssign):
                 if ast.unparse(x.target) not in self._known:
                     assert x.value is not None
+                    if not has_field:
+                        yield 0, ""
+                    has_field = True
                     yield 4, f"    {ast.unparse(x.target)} = {ast.unparse(x.value)}"
             else:
-                if isinstance(x, ast.Assign):
-                    yield 0, ""
                 yield from self._statement(x, 4)
 
     def _signature(self, node: ast.FunctionDef, name: str) -> str:

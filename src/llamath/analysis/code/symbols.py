@@ -59,12 +59,16 @@ class Symbols:
         return ast.BinOp(factor, ast.Mult(), y)
 
     def _expression(self, x: Expr) -> str:
-        terms = []
+        common, terms = _common(x), []
         for monomial, k in x.terms.items():
-            factors = [str(k)] if k != 1 or not monomial else []
-            factors += map(self._atom, monomial)
+            rest = list(monomial)
+            for atom in common:
+                rest.remove(atom)
+            factors = [str(k)] if k != 1 or not rest else []
+            factors += map(self._atom, rest)
             terms.append(" * ".join(factors))
-        return " + ".join(terms) or "0"
+        text = " + ".join(terms) or "0"
+        return " * ".join([*map(self._atom, common), f"({text})"]) if common else text
 
     def _atom(self, atom: Any) -> str:
         if isinstance(atom, Letter) and is_name(atom.symbol) and type(atom) is Letter:
@@ -79,6 +83,12 @@ class Symbols:
         if isinstance(atom, Group):
             return f"({self._expression(atom.content)})"
         return str(atom.value)
+
+
+def _common(x: Expr) -> list[Any]:
+    """Return the factors that all terms have, if there are several: H · (n + p)."""
+    first, *others = [*x.terms] or [()]
+    return [y for y in dict.fromkeys(first) if others and all(y in z for z in others)]
 
 
 def is_name(symbol: str) -> bool:

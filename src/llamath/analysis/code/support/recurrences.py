@@ -18,15 +18,18 @@ def causal_conv(
     bias: Tensor | None = None,
     dilation: int | None = None,
 ) -> Tensor:
-    """Sum each channel's last inputs times its weights: x (B, T, n), weight (n, w)."""
+    """Sum each channel's last inputs times its weights (channels, …): x is (B, T, channels)."""
     reach = weight.shape[1] - 1  # earlier inputs that are read
     if dilation is not None:
         reach = reach * dilation
     before = cache.get(module, x.new_zeros(x.shape[0], reach, x.shape[2]))
     x, weight = torch.cat((before, x), 1), weight.to(x.dtype)
-    cache[module] = x[:, x.shape[1] - reach :]
-    step, channels = 1 if dilation is None else dilation, x.shape[2]
-    return conv1d(x.mT, weight[:, None], bias, dilation=step, groups=channels).mT
+    if bias is not None:
+        bias = bias.to(x.dtype)
+    cache[module] = x[:, x.shape[1] - reach :].clone()
+    if dilation is None:
+        return conv1d(x.mT, weight[:, None], bias=bias, groups=x.shape[2]).mT
+    return conv1d(x.mT, weight[:, None], bias=bias, dilation=dilation, groups=x.shape[2]).mT
 
 
 def selective_scan(
@@ -41,9 +44,10 @@ def selective_scan(
 ) -> Tensor:
     """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x.
 
-    x and dt are (B, T, i), b and c (B, T, N).
+    x and dt are (B, T, channels), b and c (B, T, states), s (B, channels, states). It reads token
+    by token, which is slow.
     """
-    s = cache.get(module, x.new_zeros(x.shape[0], x.shape[2], b.shape[2]).float())  # (B, i, N)
+    s = cache.get(module, x.new_zeros(x.shape[0], x.shape[2], b.shape[2]).float())
     rate, new, b, c, ys = -a_log.float().exp(), dt * x, b.float(), c.float(), []
     for t in range(x.shape[1]):
         s = torch.exp(rate * dt[:, t, :, None]) * s + new[:, t, :, None] * b[:, t, None]
@@ -55,12 +59,13 @@ def selective_scan(
 def ssm_scan(
     x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor, cache: Any, module: Any
 ) -> Tensor:
-    """In each head S ← exp(−exp(a_log) dt) S + dt x ⊗ b; y = S c.
+    """In each head s ← exp(−exp(a_log) dt) s + dt x ⊗ b; y = s c.
 
-    x is (B, T, H, h), b and c (B, T, G, n), dt (B, T, H).
+    x is (B, T, heads, size), b and c (B, T, groups, states), dt (B, T, heads). It reads token by
+    token, which is slow.
     """
     b, c = (y.repeat_interleave(x.shape[2] // y.shape[2], 2) for y in (b, c))  # of each head
-    s = cache.get(module, x.new_zeros(*x[:, 0].shape, b.shape[-1]))  # (B, H, h, n)
+    s = cache.get(module, x.new_zeros(*x[:, 0].shape, b.shape[-1]))  # (B, heads, size, states)
     decay, new, ys = torch.exp(-a_log.float().exp() * dt), dt[..., None] * x, []
     for t in range(x.shape[1]):
         s = decay[:, t, :, None, None] * s + new[:, t, ..., None] * b[:, t, :, None]
@@ -72,12 +77,13 @@ def ssm_scan(
 def gated_delta_rule(
     q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, cache: Any, module: Any
 ) -> Tensor:
-    """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q.
+    """In each head s ← eᵍ s; s ← s + k ⊗ beta (v − sᵀ k); y = sᵀ q.
 
-    q and k are (B, T, G, n), v (B, T, H, m), g (B, T, H) or (B, T, H, n), beta (B, T, H).
+    q and k are (B, T, groups, size), v (B, T, heads, width), beta (B, T, heads), g too or
+    (B, T, heads, size). It reads token by token, which is slow.
     """
     q, k = (y.repeat_interleave(v.shape[2] // y.shape[2], 2) for y in (q, k))  # of each head
-    s = cache.get(module, v.new_zeros(*q[:, 0].shape, v.shape[-1]))  # (B, H, n, m)
+    s = cache.get(module, v.new_zeros(*q[:, 0].shape, v.shape[-1]))  # (B, heads, size, width)
     decay = g.exp()[..., None] if g.dim() == 4 else g.exp()[..., None, None]
     ys = []
     for t in range(v.shape[1]):

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 def route(
     logits: Tensor,
-    k: int,
+    top_k: int,
     *,
     correction: Tensor | None = None,
     scoring: str = "softmax",
@@ -24,13 +24,13 @@ def route(
     normalize: bool = True,
     factor: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Choose k experts for each token: their numbers and their weights, (B, T, k) each."""
+    """Choose top_k experts for each token: their indices and their weights, (B, T, top_k) each."""
     if scoring == "sigmoid":
-        scores = logits.sigmoid()  # (B, T, E)
+        scores = logits.sigmoid()  # (B, T, experts)
     elif scoring == "sqrtsoftplus":
-        scores = softplus(logits).sqrt()  # (B, T, E)
+        scores = softplus(logits).sqrt()  # (B, T, experts)
     else:
-        scores = logits.softmax(-1)  # (B, T, E)
+        scores = logits.softmax(-1)  # (B, T, experts)
     ranked = logits if by_logits else scores
     if correction is not None:
         ranked = ranked + correction  # for the choice alone
@@ -39,7 +39,7 @@ def route(
         best = in_groups.topk(top_scores, -1).values.sum(-1).topk(kept_groups, -1).indices
         eligible = torch.zeros_like(in_groups[..., 0]).scatter(-1, best, 1).bool()
         ranked = in_groups.masked_fill(~eligible[..., None], other_score).flatten(-2)
-    chosen = ranked.topk(k, -1).indices
+    chosen = ranked.topk(top_k, -1).indices
     weights = scores.gather(-1, chosen)
     if normalize:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
@@ -57,8 +57,8 @@ def run_experts(
     weigh_inputs: bool = False,
     zero_experts: bool = False,
 ) -> Tensor:
-    """Sum the outputs of each token's experts by their weights: x (B, T, d)."""
-    y = torch.zeros(x.shape, device=x.device)
+    """Sum the outputs of each token's experts by their weights, in float32: x (B, T, size)."""
+    y = torch.zeros_like(x, dtype=torch.float32)
     for e in chosen.unique().tolist():  # each expert computes the tokens that chose it
         b, t, slot = torch.where(chosen == e)
         weight = weights[b, t, slot, None]

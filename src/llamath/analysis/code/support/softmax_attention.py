@@ -22,9 +22,13 @@ def attention(
     slopes: Tensor | None = None,
     sinks: Tensor | None = None,
     selected: Tensor | None = None,
+    grouped: bool = True,
 ) -> Tensor:
-    """Each query attends to the keys up to its own: q (B, T, H, h), k and v (B, S, K, h)."""
-    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # of queries, of keys
+    """Each query attends to the keys up to its own.
+
+    q is (B, T, query heads, size), k and v (B, S, key heads, size).
+    """
+    i, j = pos[:, None], torch.arange(k.shape[1], device=pos.device)  # query and key positions
     mask = j <= i  # (T, S)
     if window is not None:
         mask = mask & (i - j < window)
@@ -35,11 +39,15 @@ def attention(
         mask = mask & chosen.scatter(2, selected, 1).bool()[:, None]  # (B, 1, T, S)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # heads first
     if softcap is None and slopes is None and sinks is None:
-        y = scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=True)
+        if grouped:
+            y = scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=True)
+        else:
+            y = scaled_dot_product_attention(q, k, v, mask, scale=scale)
     else:
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        if grouped:
+            k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         scale = q.shape[-1] ** -0.5 if scale is None else scale
-        scores = (q @ k.mT).float() * scale  # (B, H, T, S)
+        scores = (q @ k.mT).float() * scale  # (B, heads, T, S)
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         if slopes is not None:
@@ -51,7 +59,7 @@ def attention(
         else:
             weights = scores.softmax(-1)
         y = weights.type_as(v) @ v
-    return y.transpose(1, 2)  # (B, T, H, h)
+    return y.transpose(1, 2)  # (B, T, query heads, size)
 
 
 def select_keys(
@@ -63,9 +71,9 @@ def select_keys(
     *,
     cache: Any | None = None,
 ) -> Tensor:
-    """Choose the keys with the largest Σₕ weightsₕ · relu(qₕ · k / √h) for each query, (B, T, k).
+    """Choose the top_k keys with the largest Σ weight · relu(q · k / √size) for each query.
 
-    q is (B, T, H, h), k (B, S, 1, h), weights (B, T, H).
+    q is (B, T, heads, size), k (B, S, 1, size), weights (B, T, heads), and Σ is over heads.
     """
     mask = torch.arange(k.shape[1], device=pos.device) <= pos[:, None]  # (T, S)
     each = torch.relu(q.float() @ k.float().flatten(2).mT[:, None] * q.shape[-1] ** -0.5)

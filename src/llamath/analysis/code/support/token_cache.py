@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 class Cache(dict[Any, Any]):
-    """What modules keep of the tokens read so far: keys and values, or states."""
+    """What each module keeps of the tokens read so far."""
 
-    length = 0
+    length: int = 0
     chosen: Any = None
     prompt: int = 0
 
@@ -23,5 +23,5 @@ class Cache(dict[Any, Any]):
         return new
 
     def rows(self, number: int) -> Any:
-        """The rows of another module, by the number of those that have cached before it."""
+        """The rows of another module, by how many have cached before it."""
         return list(self.values())[number]

@@ -1,14 +1,16 @@
 """Mamba 2.8B: 2,768,345,600 parameters.
 
-Mamba: a stack of selective state spaces without attention and MLPs.
+Family: Mamba: a stack of selective state spaces without attention and MLPs. This file is this model
+alone.
 
 Parameters: V·d + L·(d + 3·i·d + i·c + 3·i + 2·R·i + 3·N·i) + d = 2,768,345,600.
 
-Letters of shapes: B sequences, T new tokens, S tokens up to now, those in the cache included; all
-others are fields of Config.
+Letters of shapes: B sequences, T new tokens; other letters are fields of Config.
 
-Written by `llamath code`. It needs torch, and safetensors to load a checkpoint. All sequences of a
-batch have the same length, and there is no dropout.
+Written by `llamath code`. It needs torch 2.5 or newer, and safetensors to load a checkpoint. All
+sequences of a batch have the same length, and there is no dropout. `load` does not read
+config.json: the sizes are those of Config. A model that is not loaded has the initial values of
+torch, not those of its authors.
 """
 
 import glob
@@ -24,32 +26,33 @@ from torch.nn.functional import conv1d, silu, softplus
 class Config:
     """The sizes and numbers of Mamba 2.8B."""
 
-    d: int = 2560       # hidden_size
-    V: int = 50_280     # vocab_size
-    i: int = 5120       # intermediate_size
-    N: int = 16         # state_size
-    R: int = 160        # time_step_rank
-    c: int = 4          # conv_kernel
-    L: int = 64         # num_hidden_layers
-    eps: float = 1e-05  # epsilon of the norms
+    d: int = 2560      # hidden_size
+    V: int = 50_280    # vocab_size
+    L: int = 64        # num_hidden_layers
+    i: int = 5120      # intermediate_size
+    N: int = 16        # state_size
+    R: int = 160       # time_step_rank
+    c: int = 4         # conv_kernel
+    eps: float = 1e-5  # epsilon of the norms
 
 
 def causal_conv(x, cache, module, weight, bias):
-    """Sum each channel's last inputs times its weights: x (B, T, n), weight (n, w)."""
+    """Sum each channel's last inputs times its weights (channels, …): x is (B, T, channels)."""
     reach = weight.shape[1] - 1  # earlier inputs that are read
     before = cache.get(module, x.new_zeros(x.shape[0], reach, x.shape[2]))
     x, weight = torch.cat((before, x), 1), weight.to(x.dtype)
-    cache[module] = x[:, x.shape[1] - reach :]
-    step, channels = 1, x.shape[2]
-    return conv1d(x.mT, weight[:, None], bias, dilation=step, groups=channels).mT
+    bias = bias.to(x.dtype)
+    cache[module] = x[:, x.shape[1] - reach :].clone()
+    return conv1d(x.mT, weight[:, None], bias=bias, groups=x.shape[2]).mT
 
 
 def selective_scan(x, b, c, dt, a_log, skip, cache, module):
     """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x.
 
-    x and dt are (B, T, i), b and c (B, T, N).
+    x and dt are (B, T, channels), b and c (B, T, states), s (B, channels, states). It reads token
+    by token, which is slow.
     """
-    s = cache.get(module, x.new_zeros(x.shape[0], x.shape[2], b.shape[2]).float())  # (B, i, N)
+    s = cache.get(module, x.new_zeros(x.shape[0], x.shape[2], b.shape[2]).float())
     rate, new, b, c, ys = -a_log.float().exp(), dt * x, b.float(), c.float(), []
     for t in range(x.shape[1]):
         s = torch.exp(rate * dt[:, t, :, None]) * s + new[:, t, :, None] * b[:, t, None]
@@ -59,15 +62,11 @@ def selective_scan(x, b, c, dt, a_log, skip, cache, module):
 
 
 class Cache(dict):
-    """What modules keep of the tokens read so far: keys and values, or states."""
-
-    length = 0
+    """What each module keeps of the tokens read so far."""
 
 
 class Convolution(nn.Module):
-    """A causal depthwise convolution: y at t is Σ w[:, i] · x at (t − c + 1 + i), plus b; positions
-    before the first are zero.
-    """
+    """A causal convolution: each channel's last c inputs times its weights."""
 
     def __init__(self, c):
         super().__init__()
@@ -101,7 +100,7 @@ class Mamba(nn.Module):
         b = self.b(u)  # (B, T, N) = (B, T, 16)
         c = self.c(u)  # (B, T, N) = (B, T, 16)
         dt = softplus(self.dt_up(dt).float() + self.dt_bias.float())  # (B, T, i) = (B, T, 5120)
-        y = selective_scan(u, b, c, dt, self.a_log, self.skip, cache, self)
+        y = selective_scan(u, b, c, dt, self.a_log, self.skip, cache, self)  # (B, T, i)
         return self.out((y * silu(self.z(x))).type_as(x))  # (B, T, d)
 
 
@@ -133,31 +132,30 @@ class Model(nn.Module):
         x = self.embed(ids)  # (B, T, d)
         for layer in self.layers:
             x = layer(x, cache)
-        cache.length += ids.shape[1]
         return self.head(self.norm(x))  # (B, T, V) = (B, T, 50280)
 
 
-NAMES = {  # module here: its name in Hugging Face's files; in Meta's, in GGUF files
-    "embed": "backbone.embeddings",                                     # gguf: token_embd
-    "layers.{}.attn_norm": "backbone.layers.{}.norm",                   # gguf: attn_norm
-    "layers.{}.attn.x": "backbone.layers.{}.mixer.in_proj",             # gguf: ssm_in
-    "layers.{}.attn.z": "backbone.layers.{}.mixer.in_proj",             # gguf: ssm_in
-    "layers.{}.attn.conv": "backbone.layers.{}.mixer.conv1d",           # gguf: ssm_conv1d
-    "layers.{}.attn.dt_down": "backbone.layers.{}.mixer.x_proj",        # gguf: ssm_x
-    "layers.{}.attn.b": "backbone.layers.{}.mixer.x_proj",              # gguf: ssm_x
-    "layers.{}.attn.c": "backbone.layers.{}.mixer.x_proj",              # gguf: ssm_x
-    "layers.{}.attn.dt_up": "backbone.layers.{}.mixer.dt_proj",         # gguf: ssm_dt
-    "layers.{}.attn.dt_bias": "backbone.layers.{}.mixer.dt_proj.bias",  # gguf: ssm_dt.bias
-    "layers.{}.attn.a_log": "backbone.layers.{}.mixer.A_log",           # gguf: ssm_a
-    "layers.{}.attn.skip": "backbone.layers.{}.mixer.D",                # gguf: ssm_d
-    "layers.{}.attn.out": "backbone.layers.{}.mixer.out_proj",          # gguf: ssm_out
-    "norm": "backbone.norm_f",                                          # gguf: output_norm
-    "head": "backbone.embeddings",                                      # gguf: token_embd
+NAMES = {  # module here: its name in Hugging Face's files  # in GGUF files
+    "embed": "backbone.embeddings",                                     # token_embd
+    "layers.{}.attn_norm": "backbone.layers.{}.norm",                   # attn_norm
+    "layers.{}.attn.x": "backbone.layers.{}.mixer.in_proj",             # ssm_in
+    "layers.{}.attn.z": "backbone.layers.{}.mixer.in_proj",             # ssm_in
+    "layers.{}.attn.conv": "backbone.layers.{}.mixer.conv1d",           # ssm_conv1d
+    "layers.{}.attn.dt_down": "backbone.layers.{}.mixer.x_proj",        # ssm_x
+    "layers.{}.attn.b": "backbone.layers.{}.mixer.x_proj",              # ssm_x
+    "layers.{}.attn.c": "backbone.layers.{}.mixer.x_proj",              # ssm_x
+    "layers.{}.attn.dt_up": "backbone.layers.{}.mixer.dt_proj",         # ssm_dt
+    "layers.{}.attn.dt_bias": "backbone.layers.{}.mixer.dt_proj.bias",  # ssm_dt.bias
+    "layers.{}.attn.a_log": "backbone.layers.{}.mixer.A_log",           # ssm_a
+    "layers.{}.attn.skip": "backbone.layers.{}.mixer.D",                # ssm_d
+    "layers.{}.attn.out": "backbone.layers.{}.mixer.out_proj",          # ssm_out
+    "norm": "backbone.norm_f",                                          # output_norm
+    "head": "backbone.embeddings",                                      # token_embd
 }
 
 
 def stored_name(name):
-    """The name in a file of a weight here."""
+    """Map the name of a weight in this file to its name in a checkpoint."""
     pattern, numbers = re.sub(r"\.\d+", ".{}", name), re.findall(r"\d+", name)
     module, _, leaf = pattern.rpartition(".")
     return (NAMES.get(pattern) or f"{NAMES[module]}.{leaf}").format(*numbers)
@@ -166,12 +164,12 @@ def stored_name(name):
 def views(c):
     """How to read the weights that are stored in another form."""
     return {
-        "layers.{}.attn.x.weight": lambda x, *_: x[:c.i],
-        "layers.{}.attn.z.weight": lambda x, *_: x[c.i:],
-        "layers.{}.attn.conv.weight": lambda x, *_: x.squeeze(1),
-        "layers.{}.attn.dt_down.weight": lambda x, *_: x[:c.R],
-        "layers.{}.attn.b.weight": lambda x, *_: x[c.R : c.R + c.N],
-        "layers.{}.attn.c.weight": lambda x, *_: x[c.R + c.N :],
+        "layers.{}.attn.x.weight": lambda x: x[:c.i],
+        "layers.{}.attn.z.weight": lambda x: x[c.i:],
+        "layers.{}.attn.conv.weight": lambda x: x.squeeze(1),
+        "layers.{}.attn.dt_down.weight": lambda x: x[:c.R],
+        "layers.{}.attn.b.weight": lambda x: x[c.R : c.R + c.N],
+        "layers.{}.attn.c.weight": lambda x: x[c.R + c.N :],
     }
 
 
@@ -186,10 +184,12 @@ def load(folder, c=None):
         model = Model(c)
     known = views(c)
     for name in model.state_dict():
-        pattern = re.sub(r"\.\d+", ".{}", name)
-        view = known.get(pattern, lambda x, *_: x)
-        numbers = map(int, re.findall(r"\d+", name))
-        state[name] = view(stored[stored_name(name)], *numbers).contiguous()
+        x = stored.get(stored_name(name))
+        if x is None or x.dtype.itemsize < 2:
+            what = "missing" if x is None else f"quantized, {x.dtype}"
+            raise ValueError(f"{stored_name(name)} in {folder} is {what}")
+        view = known.get(re.sub(r"\.\d+", ".{}", name))
+        state[name] = x if view is None else view(x).contiguous()
     model.load_state_dict(state, assign=True)
     model.head.weight = model.embed.weight
     return model
@@ -206,6 +206,6 @@ def generate(model, ids, n):
 
 
 if __name__ == "__main__":
-    with torch.device("meta"):  # without memory
+    with torch.device("meta"):  # allocates no weights
         model = Model(Config())
     assert sum(x.numel() for x in model.parameters()) == 2_768_345_600
