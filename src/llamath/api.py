@@ -73,9 +73,13 @@ if TYPE_CHECKING:
         RankQuestion,
     )
     from .questions.layout import Layout
-    from .questions.lesson_question import LessonQuestion
     from .questions.memory_questions import Lora, MemoryQuestion, Training, TrainingQuestion
-    from .questions.parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
+    from .questions.parameter_questions import (
+        CountQuestion,
+        ExplainQuestion,
+        LessonQuestion,
+        ModelsQuestion,
+    )
     from .questions.pass_questions import CodeQuestion, FlopsQuestion, MeasuredSpeed, TraceQuestion
     from .questions.plan_questions import PlanQuestion, PlanTraining, ServingPlanQuestion
     from .questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion, Price, Ram
@@ -263,7 +267,7 @@ def lesson(
     questions: Number of questions, chosen at random.
     seed: Choose the same questions again: the same number.
     """
-    from .questions.lesson_question import LessonQuestion
+    from .questions.parameter_questions import LessonQuestion
 
     question = LessonQuestion.parse(model=model, questions=questions, seed=seed)
     return answer_lesson(name, question)

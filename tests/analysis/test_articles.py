@@ -156,7 +156,7 @@ def figures_by_command() -> dict[str, list[str]]:
     return found
 
 
-def test_the_page_of_the_articles_has_a_command_for_each_figure() -> None:
+def test_each_figure_of_the_page_has_a_command() -> None:
     rows = [x for x in PAGE.read_text().splitlines() if x.startswith("| `")]
     assert len(rows) == sum(map(len, figures_by_command().values())) >= 55
 

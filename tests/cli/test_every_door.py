@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from typing import Any
 from urllib.parse import urlencode
@@ -49,10 +50,9 @@ def test_every_door_gives_one_answer(typed: Typed, request: pytest.FixtureReques
             words = command_words(question)
             printed = typed(*words)
             _, headers, data = place.ask_bytes(f"{place.path}api/{tool}?{query(values)}")
-            assert (data.decode(), headers["llamath-exit-code"]) == (
-                printed.out,
-                str(printed.status),
-            ), words
+            assert headers["llamath-exit-code"] == str(printed.status), words
+            same = as_argument if printed.status == 2 else str
+            assert same(data.decode()) == same(printed.out), words
             agent = loop.run(call(runner, tool, values))
             code, answer = of_function(question)
             found = json.loads(printed.out)
@@ -66,6 +66,11 @@ def test_every_door_gives_one_answer(typed: Typed, request: pytest.FixtureReques
             codes[printed.status] += 1
         loop.run(runner.close())
     assert codes[2] < number / 4 < codes[0] and codes[1] > number / 20, codes
+
+
+def as_argument(text: str) -> str:
+    """An error whose hint names arguments, not options: `--kv-dtype` is `kv_dtype`."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda x: x[1].replace("-", "_"), text)
 
 
 def query(values: dict[str, Any]) -> str:

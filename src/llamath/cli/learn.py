@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..questions.lesson_question import LessonQuestion
+from ..questions.parameter_questions import LessonQuestion
 from ..utils.errors import LlamathError, os_error_reason, safe
 from .command_group import command as make_command
 from .model_options import force_option

@@ -1,4 +1,6 @@
-"""The questions about parameters: the count of a model, models with a count, and the presets."""
+"""The questions about parameters: the count of a model, models with a count, the presets, and
+lessons.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .settings import Question, ask
 from .shared_fields import CONTEXT, DTYPE, MODEL_NAME
-from .value_kinds import COUNT, GPU_NAMES, YES_OR_NO, Kind, choice, count_text, text
+from .value_kinds import COUNT, GPU_NAMES, YES_OR_NO, Kind, choice, count_text, integer, text
 
 if TYPE_CHECKING:
     from ..hardware import Device
@@ -100,3 +102,24 @@ class ExplainQuestion(Question):
     )
     like: Any = ask(MODEL_NAME, default=None, help="Consider this model only.")
     all: bool = ask(YES_OR_NO, default=False, help="Show unlikely explanations, too.")
+
+
+class LessonQuestion(Question):
+    """Return a lesson about a model, with questions whose answers are numbers of its tree; it
+    iterates over them, and `check` tells what is wrong with an answer.
+
+    Without a number and a seed, the questions are those that `llamath learn` asks, in order.
+    """
+
+    function: ClassVar[str] = "lesson"
+    report: ClassVar[str] = "Worksheet"
+    models: ClassVar[tuple[str, ...]] = ("name",)
+    loader: ClassVar[str] = ""
+
+    model: Any = ask(MODEL_NAME, default=None, help="Model to ask about, if not the lesson's own.")
+    questions: int | None = ask(
+        integer(most=500), default=None, help="Number of questions, chosen at random."
+    )
+    seed: int | None = ask(
+        integer(0), default=None, help="Choose the same questions again: the same number."
+    )

@@ -11,9 +11,8 @@ from .fit_questions import (
     QuantsQuestion,
     RankQuestion,
 )
-from .lesson_question import LessonQuestion
 from .memory_questions import MemoryQuestion, TrainingQuestion
-from .parameter_questions import CountQuestion, ExplainQuestion, ModelsQuestion
+from .parameter_questions import CountQuestion, ExplainQuestion, LessonQuestion, ModelsQuestion
 from .pass_questions import CodeQuestion, FlopsQuestion
 from .plan_questions import PlanQuestion, ServingPlanQuestion
 from .serving_questions import CostQuestion, PairQuestion, PlaceQuestion
