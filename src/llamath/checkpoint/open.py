@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,26 @@ class FoundConfig(Record):
     preset: Preset | None = None  # that it comes from
 
 
+def _status(path: str, status: Callable[[str], os.stat_result]) -> os.stat_result | None:
+    """Return the status of a path, None if there is nothing there; an error is no answer."""
+    try:
+        return status(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        message = f"{safe(path)} cannot be read: {error.strerror}"
+        raise FormatError("unreadable", message, file=path) from error
+
+
+def _is_folder(path: str) -> bool:
+    found = _status(path, os.stat)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def _is_there(path: str) -> bool:
+    return _status(path, os.lstat) is not None
+
+
 class OpenedCheckpoint(Record):
     """A checkpoint whose headers have been read."""
 
@@ -94,15 +115,13 @@ class OpenedCheckpoint(Record):
     def folder(self) -> str:
         """The folder of the files: a local path, or the address of a remote folder."""
         return (
-            self.location
-            if self.is_remote or os.path.isdir(self.name)
-            else os.path.dirname(self.name)
+            self.location if self.is_remote or _is_folder(self.name) else os.path.dirname(self.name)
         )
 
     @property
     def has_config_json(self) -> bool:
         """Whether there is a config.json next to the tensors of a local checkpoint."""
-        return os.path.lexists(os.path.join(self.folder, "config.json"))
+        return _is_there(os.path.join(self.folder, "config.json"))
 
     @property
     def commit_note(self) -> str:

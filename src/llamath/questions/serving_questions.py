@@ -61,10 +61,9 @@ def _read_ram(value: object) -> Ram:
         return Ram(memory=SIZE.read(value.memory), bandwidth=RATE.read(value.bandwidth))
     if not isinstance(value, str):
         return Ram(memory=SIZE.read(value))
-    size, *rest = re.split(r"[\s,]+(?=bw=)", value.strip())
-    if len(rest) > 1:
-        raise ValueError
-    bandwidth = RATE.read(rest[0].removeprefix("bw=")) if rest else RAM_BANDWIDTH
+    size, *rest = value.strip().split("bw=", 1)
+    size = size.rstrip(" ,")
+    bandwidth = RATE.read(rest[0]) if rest else RAM_BANDWIDTH
     return Ram(memory=SIZE.read(size), bandwidth=bandwidth)
 
 

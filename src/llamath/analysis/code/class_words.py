@@ -28,7 +28,7 @@ def class_summary(code: ClassCode) -> str:
                 return found.pop()
     block = blocks[0]
     first = " ".join((type(block).__doc__ or "").strip().split("\n\n")[0].split())
-    first = re.sub(r"\s*\([^()]*(?:\([^()]*\))?[^()]*arXiv[^()]*\)", "", first)
+    first = _without_papers(first)
     letters = {
         name: value.symbol
         for name in block.fields
@@ -166,3 +166,15 @@ def _words(names: list[str]) -> str:
     known = {"attn": "Attention", "mlp": "MLP"}
     own = [x for x in names if x.removesuffix("_norm") == x or x.removesuffix("_norm") not in names]
     return "".join(known.get(y, y.capitalize()) for x in own for y in x.split("_"))
+
+
+def _without_papers(text: str) -> str:
+    """Leave out the brackets, with those inside of them, that name a paper."""
+    kept, start, depth = "", 0, 0
+    for i, x in enumerate(text):
+        if x == "(" and (depth := depth + 1) == 1:
+            kept, start = kept + text[start:i], i
+        elif x == ")" and depth and not (depth := depth - 1):
+            inside = text[start : i + 1]
+            kept, start = (kept.rstrip() if "arXiv" in inside else kept + inside), i + 1
+    return kept + text[start:]

@@ -70,6 +70,8 @@ class Grid(Record):
         if self.ratio is None:
             return self.step, MAX_DIM // self.step * self.step
         low, high = self.ratio
+        if low == high and self.ffn_widths is not None:  # a given width is not rounded to
+            low, high = low - _MAX_FFN_STEP / d, high + _MAX_FFN_STEP / d
         if low == high:
             width = max(self.step * floor(low * d / self.step + 0.5), self.step)
             return width, width
