@@ -51,7 +51,7 @@ def test_every_door_gives_one_answer(typed: Typed, request: pytest.FixtureReques
             printed = typed(*words)
             _, headers, data = place.ask_bytes(f"{place.path}api/{tool}?{query(values)}")
             assert headers["llamath-exit-code"] == str(printed.status), words
-            same = as_argument if printed.status == 2 else str
+            same: Any = as_argument if printed.status == 2 else str
             assert same(data.decode()) == same(printed.out), words
             agent = loop.run(call(runner, tool, values))
             code, answer = of_function(question)
@@ -68,9 +68,13 @@ def test_every_door_gives_one_answer(typed: Typed, request: pytest.FixtureReques
     assert codes[2] < number / 4 < codes[0] and codes[1] > number / 20, codes
 
 
-def as_argument(text: str) -> str:
-    """An error whose hint names arguments, not options: `--kv-dtype` is `kv_dtype`."""
-    return re.sub(r"--([a-z][a-z-]*)", lambda x: x[1].replace("-", "_"), text)
+def as_argument(text: str) -> tuple[str, str]:
+    """The code of an error, and its message with arguments in place of options: `--kv-dtype` is
+    `kv_dtype`. Its hint is worded for each door.
+    """
+    error = json.loads(text)["error"]
+    named = re.sub(r"--([a-z][a-z-]*)", lambda x: x[1].replace("-", "_"), error["message"])
+    return error["code"], named
 
 
 def query(values: dict[str, Any]) -> str:
