@@ -73,6 +73,7 @@ def test_answers_are_read_as_learners_write_them(text: str, unit: str, value: Fr
         "", "  ", "nothing", "9**9**9", "2**201", "10**200*10**200", "1/0", "1e999", "1" * 41, "1" * 1000, "(" * 100 + "1",
         "((((((((((((((((((((((1))))))))))))))))))))))", "__import__('os')", "d.__class__", "1,2", "3513,984",
         "1 2", "d d q", "lambda: 1", "１２", "--" * 50 + "1", "²", "1%%", "\x00", "d'",
+        "1e0000007", "2⁰⁰⁰⁰⁷",
     ],
 )  # fmt: skip
 def test_what_is_no_number_is_refused(text: str) -> None:

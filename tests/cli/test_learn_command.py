@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,6 +226,21 @@ def test_worksheets_are_valid_files_with_every_question(ending: str, tmp_path: P
     assert "already exists" in again.stderr
     learn("attention", "--worksheet", "-o", str(path), "--force")
     assert "25,165,824" not in path.read_text()
+
+
+@pytest.mark.parametrize("ending", ["md", "html", "ipynb"])
+def test_a_sheet_about_a_file_shows_its_name_and_opens_it(ending: str, tmp_path: Path) -> None:
+    folder, path = tmp_path / "<img src=x>", tmp_path / f"sheet.{ending}"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "tiny-llama", folder)
+    learn("matrix", "--model", str(folder), "--worksheet", "-o", str(path))
+    text = path.read_text()
+    assert "img src=x" in text and not re.search(
+        r"(?<!\\)<img", text.replace(repr(str(folder)), "")
+    )
+    if ending == "ipynb":
+        names: dict[str, Any] = {}
+        exec("".join(json.loads(text)["cells"][1]["source"]), names)
+        assert names["sheet"].study.name == "<img src=x>"
 
 
 def graded(tmp_path: Path, document: Any, *words: str, code: int) -> Any:

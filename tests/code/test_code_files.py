@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.analysis.code.code_report import write_code
 from llamath.analysis.code.refusal import NotWritten
 from llamath.core.tree import CountedOnly
 from support.contract import configurations
@@ -66,6 +68,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "asserted" in metafunc.fixturenames:
         known = [x for x in computed_slugs() if x not in REFUSED_PRESETS]
         metafunc.parametrize("asserted", known if whole else EXAMPLES[:4])
+
+
+def statements(lines: list[str]) -> list[str]:
+    """What a file runs, without the two docstrings that have the model's name."""
+    docstring, *rest = ast.parse("\n".join(lines)).body
+    assert isinstance(docstring, ast.Expr)
+    config = next(x for x in rest if isinstance(x, ast.ClassDef))
+    assert config.name == "Config" and ast.get_docstring(config)
+    config.body = config.body[1:]
+    return [ast.dump(x) for x in rest]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ['x"""; import os; """', "back\\N{x}", "end\\", "a\nimport os", '"', "\u202e" + "x" * 500],
+)
+@pytest.mark.parametrize("form", ["torch", "latex"])
+def test_a_name_in_a_file_stays_text(name: str, form: str) -> None:
+    """Folders and GGUF files may have any name, and the file is run."""
+    plain = llamath.load("llama-3-8b")
+    lines = write_code(plain.replace(name=name), form).text.splitlines()
+    expected = write_code(plain, form).text.splitlines()
+    if form == "latex":
+        assert lines[0].startswith("% ") and lines[1:] == expected[1:]
+        return
+    assert statements(lines) == statements(expected)
 
 
 @pytest.mark.parametrize("preset", EXAMPLES)

@@ -61,10 +61,11 @@ def _read_ram(value: object) -> Ram:
         return Ram(memory=SIZE.read(value.memory), bandwidth=RATE.read(value.bandwidth))
     if not isinstance(value, str):
         return Ram(memory=SIZE.read(value))
-    size, *rest = value.strip().split("bw=", 1)
-    size = size.rstrip(" ,")
-    bandwidth = RATE.read(rest[0]) if rest else RAM_BANDWIDTH
-    return Ram(memory=SIZE.read(size), bandwidth=bandwidth)
+    size, found, rate = value.partition("bw=")
+    if found and not size.endswith((" ", ",")):
+        raise ValueError
+    bandwidth = RATE.read(rate) if found else RAM_BANDWIDTH
+    return Ram(memory=SIZE.read(size.strip(" ,")), bandwidth=bandwidth)
 
 
 _RAM = Kind(

@@ -12,6 +12,7 @@ from typing import Any
 from ...checkpoint.naming.scheme import Scheme
 from ...core.tree import LETTERS, Block, Stack, fold
 from ...model import FamilyModel
+from ...utils.errors import safe
 from ...utils.record_type import Record
 from .checkpoint_names import hf_attributes as attributes_of
 from .checkpoint_names import name_rows, other_formats, views
@@ -236,12 +237,13 @@ class FileWriter:
         about = (module.__doc__ or "").strip().split("\n\n")[0] if module else ""
         n = model.parameters.total
         tokens, keys = code.record.new_tokens.symbol, code.record.past_tokens.symbol
-        lines = [f'"""{model.name}: {n:,} parameters.', ""]
+        lines = [f'"""{_in_docstring(model.name)}: {n:,} parameters.', ""]
         about = " ".join(about.split()).removesuffix(".")
         alone = f"Family: {about}. This file is this model alone."
         lines += [*wrap(alone), ""] if about else []
         partial = [x for x in model.notes if x.startswith("text model only")]
-        lines += [y for x in partial for y in (*wrap(f"{x[0].upper()}{x[1:]}."), "")]
+        partial = [_in_docstring(f"{x[0].upper()}{x[1:]}.") for x in partial]
+        lines += [y for x in partial for y in (*wrap(x), "")]
         buffers = f", {self.buffers:,} of them in buffers" if self.buffers else ""
         lines += [*wrap(f"Parameters: {model.count.formula.symbols} = {n:,}{buffers}."), ""]
         has_keys = re.search(rf"\(B, {keys}\b", text)
@@ -280,7 +282,8 @@ class FileWriter:
             )
         width = max((len(a) for a, _ in rows if len(a) < 50), default=0)
         lines = ["@dataclass", "class Config:"]
-        lines += [*_docstring(f"The sizes and numbers of {self._model.name}.", 4), ""]
+        name = _in_docstring(self._model.name)
+        lines += [*_docstring(f"The sizes and numbers of {name}.", 4), ""]
         for a, b in rows:
             line = with_comment(a, b, width)
             lines += break_line(a) if len(a) > WIDTH else [line if len(line) <= WIDTH else a]
@@ -594,6 +597,13 @@ def _docstring(text: str, indent: int) -> list[str]:
     margin = " " * indent
     lines = wrap(f'{margin}"""{text}"""', indent)
     return lines if len(lines) == 1 else [*wrap(f'{margin}"""{text}', indent), f'{margin}"""']
+
+
+def _in_docstring(text: str) -> str:
+    """Escape what may have the name of a file, which anybody may have chosen: it neither ends the
+    docstring nor begins an escape sequence.
+    """
+    return safe(text, 400).replace("\\", r"\\").replace('"', r"\"")
 
 
 def _assignment(pairs: list[tuple[str, str]]) -> str:

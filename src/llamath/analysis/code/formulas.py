@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core.blocks import Embedding, Linear, Norm
 from ...core.tree import Block
+from ...utils.errors import safe
 from .class_code import ClassCode
 from .code_file import FileLine, FileWriter
 from .line_breaks import wrap
@@ -239,7 +240,7 @@ def _number(value: Any) -> str:
 def formula_lines(writer: FileWriter, *, latex: bool = False) -> list[FileLine]:
     """Return the formulas of every class, with the spaces of their results."""
     model = writer.model
-    title = f"{model.name}: {model.parameters.total:,} parameters."
+    title = f"{safe(model.name)}: {model.parameters.total:,} parameters."
     lines = [FileLine(text=rf"% {title}" if latex else title)]
     for code in writer.classes:
         if not code.lines:

@@ -202,7 +202,9 @@ class _Parser:
         kind, text = self.peek()
         if kind == "raised":
             self.at += 1
-            return self.raised(base, Fraction(int(text.translate(_SUPERSCRIPTS)[:4])))
+            if len(text) > 4:
+                raise self.error("the exponent is too large")
+            return self.raised(base, Fraction(int(text.translate(_SUPERSCRIPTS))))
         if self.take("**", "^"):
             return self.raised(base, self.signed().value)
         return base
@@ -254,9 +256,9 @@ class _Parser:
         digits = mantissa.replace(".", "")
         if len(digits) > _MAX_DIGITS:
             raise self.error(f"a number has at most {_MAX_DIGITS} digits")
-        if exponent and abs(int(exponent[:6])) > 60:
+        if exponent and (len(exponent) > 6 or abs(int(exponent)) > 60):
             raise self.error("the exponent is too large")
-        scale = Fraction(10) ** int(exponent[:6]) if exponent else Fraction(1)
+        scale = Fraction(10) ** int(exponent) if exponent else Fraction(1)
         unit = Fraction(1, 10 ** len(mantissa.partition(".")[2]))
         is_rounded = "." in mantissa or bool(exponent)
         kind, word = self.peek()

@@ -28,6 +28,7 @@ class Worksheet(Report):
     seed: int | None  # of a random choice; None: the questions of the lesson, in order
     solutions: bool = False
     notes: tuple[str, ...] = ()
+    asked: str = ""  # the model as it was named
 
     @property
     def name(self) -> str:
@@ -150,6 +151,7 @@ def make_worksheet(
         seed=None if questions is None and seed is None else seed or 0,
         solutions=solutions,
         notes=notes,
+        asked=model if isinstance(model, str) else "",
     )
 
 

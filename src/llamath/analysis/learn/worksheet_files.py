@@ -49,7 +49,7 @@ def _markdown(sheet: Worksheet) -> str:
 
 
 def _markdown_lines(sheet: Worksheet) -> Iterator[str]:
-    yield from (f"# {sheet.title}", "")
+    yield from (f"# {_plain(sheet.title)}", "")
     for paragraph in sheet.explanation:
         yield from (_plain(paragraph), "")
     yield from (f"Letters: {_letters(sheet)}", "", _HOW, "", "## Questions", "")
@@ -60,7 +60,7 @@ def _markdown_lines(sheet: Worksheet) -> Iterator[str]:
         for i, x in enumerate(sheet.exercises, 1):
             lines = [f"    {line}" for line in x.solution]
             yield from (f"{i}. Hint: {_plain(x.hint)}", "", *lines, "")
-    yield _origin(sheet)
+    yield _plain(_origin(sheet))
 
 
 def _plain(text: str) -> str:
@@ -69,7 +69,7 @@ def _plain(text: str) -> str:
 
 
 def _notebook(sheet: Worksheet) -> str:
-    arguments: dict[str, Any] = {"model": sheet.slug or sheet.study.name}
+    arguments: dict[str, Any] = {"model": sheet.slug or sheet.asked or sheet.study.name}
     if sheet.seed is not None:
         arguments |= {"questions": len(sheet.exercises), "seed": sheet.seed}
     words = "".join(f", {name}={value!r}" for name, value in arguments.items())
