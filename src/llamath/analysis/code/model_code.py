@@ -243,11 +243,9 @@ class ModelWriter:
             passed = (y for c in body.calls for y in c.arguments.values())
             if not any(isinstance(y, Placed) and y.block is block for y in passed):
                 continue  # no operation sees it, and `forward` reads what it needs
-            read = set(vars(block).get("_fields_read", ())) | _FACTS
+            read = self.record.fields_read.get(id(block), set()) | _FACTS
             for c in body.calls:
                 read.update(FIELDS_READ.get(c.op, ()))
-            if any(c.op == "read_cache" for c in body.calls):
-                read.add("kv_layer")
             for name in block.fields:
                 value = getattr(block, name)
                 plain = not isinstance(value, Weight | Block | Stack | Expr)

@@ -59,23 +59,28 @@ class NamedInt(int):
         return self
 
 
+FieldsRead = dict[int, set[str]]
+"""Block, by its identity -> the fields that its forward has read."""
+
+
 class Placed:
     """A block at its place, which notes the fields that are read of it."""
 
-    def __init__(self, block: Block, path: str) -> None:
+    def __init__(self, block: Block, path: str, reads: FieldsRead) -> None:
         self.block = block
         self.path = path
         self.group = ""
+        self._reads = reads
 
     def __getattr__(self, name: str) -> Any:
         value, path = getattr(self.block, name), f"{self.path}.{name}" if self.path else name
-        vars(self.block).setdefault("_fields_read", set()).add(name)
+        self._reads.setdefault(id(self.block), set()).add(name)
         if isinstance(value, Weight):
             value = UsedWeight(path=path, weight=value)
         elif isinstance(value, Block):
-            value = Placed(value, path)
+            value = Placed(value, path, self._reads)
         elif isinstance(value, Stack):
-            value = PlacedStack(value, path)
+            value = PlacedStack(value, path, self._reads)
         elif isinstance(value, float) and not isinstance(value, Power):
             value = NamedFloat(value, name)
         elif type(value) is int:
@@ -90,17 +95,20 @@ class Placed:
 class PlacedStack:
     """A stack at its place."""
 
-    def __init__(self, stack: Stack, path: str) -> None:
+    def __init__(self, stack: Stack, path: str, reads: FieldsRead) -> None:
         self.stack = stack
         self.path = path
+        self._reads = reads
         self._placed: dict[int, Placed] = {}
 
     def __iter__(self) -> Iterator[Placed]:
-        return iter([Placed(x, f"{self.path}.{i}") for i, x in enumerate(self.stack)])
+        places = enumerate(self.stack)
+        return iter([Placed(x, f"{self.path}.{i}", self._reads) for i, x in places])
 
     def bind(self, block: Block, letter: str) -> Placed:
         """Return a block of the stack, with a letter for its number."""
-        return self._placed.setdefault(id(block), Placed(block, f"{self.path}.{letter}"))
+        placed = Placed(block, f"{self.path}.{letter}", self._reads)
+        return self._placed.setdefault(id(block), placed)
 
 
 class RecordedCall:
@@ -153,6 +161,7 @@ class CodeRecorder(GraphRecorder):
             decode=False,
             activation_bytes=2,
         )
+        self.fields_read: FieldsRead = {}
         self.bodies: dict[int, Body] = {}  # by block, in the order in which they end: inner first
         self._body: Body | None = None
         self._depth = 0  # inside an operation, or a block that is one module
@@ -260,5 +269,5 @@ def record_code(tree: Block, letters: set[str]) -> CodeRecorder:
     m = CodeRecorder(tokens, keys)  # type: ignore[abstract]
     m._open(Region("", tree, Expr.const(1)))
     ids = m.add_node(shape_operations.ids, (), (m.batch, m.new_tokens), width=INT64)
-    Placed(tree, "")(m, ids)
+    Placed(tree, "", m.fields_read)(m, ids)
     return m

@@ -30,6 +30,7 @@ class Mistake(Record):
     sentence: str  # with the words of `words_of` in braces
     made_in: str = ""  # an article or a public thread
     alone: bool = False  # it replaces the whole number, so that no other mistake goes with it
+    is_convention: bool = False  # a way to count, or a scale that fits many numbers by chance
 
     def wrong(self, study: Study, account: Account) -> Account | None:
         """Return the changed account, if it is another number."""

@@ -306,6 +306,7 @@ SIZE_MISTAKES = (
     ),
     Mistake(
         name="bytes for parameters",
+        is_convention=True,
         kinds=("weights", "difference"),
         bits=3,
         change=_scaled(Fraction(2)),
@@ -320,6 +321,7 @@ SIZE_MISTAKES = (
     ),
     Mistake(
         name="a thousand times too much",
+        is_convention=True,
         kinds=_NUMBERS,
         bits=4,
         change=_scaled(Fraction(1000)),
@@ -328,6 +330,7 @@ SIZE_MISTAKES = (
     ),
     Mistake(
         name="a thousand times too little",
+        is_convention=True,
         kinds=_NUMBERS,
         bits=4,
         change=_scaled(Fraction(1, 1000)),
@@ -335,6 +338,7 @@ SIZE_MISTAKES = (
     ),
     Mistake(
         name="M as 1,048,576",
+        is_convention=True,
         kinds=("weights", "difference", "flops"),
         bits=5,
         change=_scaled(Fraction(10**6, 2**20)),
@@ -342,6 +346,7 @@ SIZE_MISTAKES = (
     ),
     Mistake(
         name="G as 1,073,741,824",
+        is_convention=True,
         kinds=("weights", "difference", "flops"),
         bits=5,
         change=_scaled(Fraction(10**9, 2**30)),

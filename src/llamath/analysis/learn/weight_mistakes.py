@@ -371,6 +371,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="one layer for all",
+        is_convention=True,
         kinds=(*_HEADED, "flops"),
         bits=2,
         change=_factor("layers", lambda _study, _n: 1),
@@ -378,6 +379,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="all layers for one",
+        is_convention=True,
         kinds=("weights", "cache"),
         bits=2,
         change=_all_layers,
@@ -385,6 +387,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="one layer too few",
+        is_convention=True,
         kinds=_HEADED,
         bits=4,
         change=_shift_layers(-1),
@@ -392,6 +395,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="one layer too many",
+        is_convention=True,
         kinds=_HEADED,
         bits=4,
         change=_shift_layers(1),
@@ -399,6 +403,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="head forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=1.5,
         change=_drop(lambda x: _HEAD(x) and not x.tied),
@@ -408,6 +413,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="tied head twice",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=1,
         change=_untie,
@@ -416,6 +422,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="embedding forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2,
         change=_drop(lambda x: _EMBED(x)),
@@ -423,6 +430,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="both tables forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2.5,
         change=_drop(lambda x: x.path in _TABLES),
@@ -430,6 +438,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="vocabulary of Llama 2",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=4,
         change=_vocabulary(32000),
@@ -437,6 +446,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="vocabulary of Llama 3",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=4,
         change=_vocabulary(128256),
@@ -444,6 +454,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="vocabulary of 128,000",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=5,
         change=lambda study, account: (
@@ -453,6 +464,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="final norm forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2,
         change=_drop(lambda x: x.path in ("norm.weight", "norm.bias")),
@@ -461,6 +473,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="norms forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2,
         change=_drop(_is_norm),
@@ -497,6 +510,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="biases forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2.5,
         change=_drop(lambda x: x.role == "bias"),
@@ -557,6 +571,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="positions forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2.5,
         change=_drop(_of("positions")),
@@ -580,6 +595,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="active for total",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=1.5,
         change=_experts(lambda study: study.top_k),
@@ -601,6 +617,7 @@ WEIGHT_MISTAKES = (
     ),
     Mistake(
         name="router's correction forgotten",
+        is_convention=True,
         kinds=_WEIGHTS,
         bits=2,
         change=_drop(_of("mlp.correction")),

@@ -19,26 +19,10 @@ from .explain_base import BaseModel
 _MATRIX_BITS, _LAYER_BITS, _GROUP_BITS = 2.5, 2.0, 3.0
 _MISTAKE_BITS, _PAIR_BITS = 1.0, 3.0
 """The bits of a mistake beyond its own, and of a second one."""
-_CONVENTIONS = frozenset(
-    {
-        *("head forgotten", "tied head twice", "embedding forgotten", "both tables forgotten"),
-        *("norms forgotten", "final norm forgotten", "biases forgotten", "positions forgotten"),
-        *("router's correction forgotten", "active for total", "bytes for parameters"),
-        *("all layers for one", "a thousand times too much", "a thousand times too little"),
-        *("M as 1,048,576", "G as 1,073,741,824", "vocabulary of Llama 2"),
-        *("vocabulary of Llama 3", "vocabulary of 128,000", "one layer too few"),
-        *("one layer too many", "one layer for all"),
-    }
-)
-"""Mistakes that are ways to count, which the search of changes knows by name, or scales, which fit
-by chance.
-"""
 _NEAR, _FAR = (0.5, 2.0), (8.0, 100.0)
 """Of which totals a number can be a mistake, as a ratio: most change little, products of sizes
 much.
 """
-
-
 _CONTEXT = 2048
 _MOST_KINDS = 3
 """Of a model with more kinds of layers (OpenELM: one for each), a number is that of some matrix by
@@ -185,7 +169,7 @@ def _mistakes(base: BaseModel, number: int, pairs: bool) -> Iterator[tuple[str, 
     study, right = exercise.study, exercise.account
     if base.memo.get("singles") is None:
         base.memo["singles"] = [
-            (x, wrong) for x, wrong in wrong_accounts(exercise) if x.name not in _CONVENTIONS
+            (x, wrong) for x, wrong in wrong_accounts(exercise) if not x.is_convention
         ]
     singles: list[tuple[Mistake, Account]] = base.memo["singles"]
     alone = [(x, wrong) for x, wrong in singles if x.alone == is_far and wrong.number == number]
