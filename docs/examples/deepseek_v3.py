@@ -54,7 +54,7 @@ class Config:
     beta_slow: float = 1.0              # pairs that turn less often are slowed down
     attention_scale_factor: float = 1.8738542070926265  # YaRN: (0.1 · ln(rope_factor) + 1)²
     groups: int = 8                     # groups of experts
-    kept_groups: int = 4                # groups of which a token's experts are
+    kept_groups: int = 4                # groups that a token's experts are chosen from
     routed_scaling_factor: float = 2.5  # factor of the experts' weights
 
 
@@ -117,7 +117,7 @@ def attention(q, k, v, pos, scale):
 
 
 class Cache(dict):
-    """What each module keeps of the tokens read so far."""
+    """The state of each module after the tokens read so far."""
 
     length = 0
 

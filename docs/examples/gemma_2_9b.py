@@ -85,7 +85,7 @@ def attention(q, k, v, pos, scale, softcap, window=None):
 
 
 class Cache(dict):
-    """What each module keeps of the tokens read so far."""
+    """The state of each module after the tokens read so far."""
 
     length = 0
 

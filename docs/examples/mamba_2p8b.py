@@ -62,7 +62,7 @@ def selective_scan(x, b, c, dt, a_log, skip, cache, module):
 
 
 class Cache(dict):
-    """What each module keeps of the tokens read so far."""
+    """The state of each module after the tokens read so far."""
 
 
 class Convolution(nn.Module):

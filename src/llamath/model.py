@@ -53,7 +53,7 @@ class BaseModel(Record):
 
 
 class DescribedModel(BaseModel):
-    """What a family describes: a model, or a part of one."""
+    """A model that a family describes, or a part of one."""
 
     family: Family
     part_name: str = ""  # of a part of a multimodal model: text, vision or audio

@@ -83,7 +83,7 @@ class MeasureReport(Report):
 
     @property
     def calibration(self) -> Calibration:
-        """What `fit --on FILE` reads."""
+        """The contents of the file that `fit --on FILE` reads."""
         if self.decode_share > _MOST_SHARE:
             raise LlamathError(
                 f"decode reached {self.decode_share:.0%} of the memory bandwidth: "

@@ -129,7 +129,7 @@ _SUMMARIES = {
 
 
 def variant_name(kind: str, first: Variant, other: Variant) -> str:
-    """Return the name of a second class of one type, by what it lacks or has beside the first."""
+    """Return the name of a second class of one type, by its differences from the first."""
     lacks = [x for x in _parts(first.block) if x not in _parts(other.block)]
     has = [x for x in _parts(other.block) if x not in _parts(first.block)]
     if has and len(has) <= 2:

@@ -54,7 +54,7 @@ _NOTES: Mapping[str, str] = {
     "attention_scale_factor": "factor of the attention scores",
     "routed_scaling_factor": "factor of the experts' weights",
     "groups": "groups of experts",
-    "kept_groups": "groups of which a token's experts are",
+    "kept_groups": "groups that a token's experts are chosen from",
     "top_k": "num_experts_per_tok",
     "layers": "number of layers",
     "max_bias": "exponent of ALiBi's steepest slope",
@@ -65,7 +65,7 @@ _NOTES: Mapping[str, str] = {
     "logit_scale": "factor of the logits",
     "embedding_scale": "factor of the embeddings",
 }
-"""What a number of the config is, by its tag."""
+"""Tag of a number of the config -> its description."""
 
 
 _FIRST = ("d", "H", "K", "h", "F", "V", "L")

@@ -149,7 +149,7 @@ class ModelWriter:
 
     @cached_property
     def read_by_layers(self) -> tuple[str, ...]:
-        """What any layer reads."""
+        """The inputs that any layer reads."""
         found = {y for x, _ in self.tree.layers.distinct() for y in self._reads_itself(x)}
         return tuple([x for x in ("pos", "cache") if x in found])
 
@@ -316,7 +316,7 @@ class ModelWriter:
         return Variant(body.block, body, attributes, forward)
 
     def _note(self, child: Weight | Block | Stack) -> str:
-        """Return what stands beside a part: its shape and its parameters."""
+        """Return the comment of a part: its shape and its parameters."""
         if isinstance(child, Stack) or (isinstance(child, Block) and not is_module(child)):
             return self._size_note(child)
         weight = child if isinstance(child, Weight) else getattr(child, "weight", None)

@@ -130,7 +130,7 @@ class RecordedCall:
 
 
 class Body:
-    """What the forward pass of one block does."""
+    """The operations of the forward pass of one block."""
 
     def __init__(self, block: Block, path: str, inputs: tuple[Node, ...]) -> None:
         self.block = block

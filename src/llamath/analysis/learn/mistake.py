@@ -13,7 +13,7 @@ from .study import Study
 
 Change = Callable[[Study, Account], Account | None]
 KINDS = ("shape", "weights", "difference", "bytes", "cache", "flops")
-"""What a number is: a dimension, parameters, a difference of parameters, bytes of weights, bytes of
+"""Kinds of numbers: a dimension, parameters, a difference of parameters, bytes of weights, bytes of
 a cache, FLOPs of a token.
 """
 

@@ -267,7 +267,7 @@ SIZE_MISTAKES = (
         kinds=("cache",),
         bits=3,
         change=_no_rotary_key,
-        sentence="the rotary part of the key is missing: it is cached beside the latent vector",
+        sentence="the rotary part of the key is missing: it is cached next to the latent vector",
     ),
     Mistake(
         name="multiply-add as one",

@@ -180,7 +180,7 @@ class Study(Record):
 
     @cached_property
     def caches(self) -> tuple[CacheSpec, ...]:
-        """What its layers cache; empty if that is not known."""
+        """The kinds of tensors that its layers cache; empty if that is not known."""
         return () if self.graph is None else cache_specs(self.graph)
 
     def cache(self, tokens: int, batch: int = 1, size: int = BF16_BYTES) -> Account:

@@ -48,7 +48,7 @@ class Worksheet(Report):
 
     @property
     def explanation(self) -> tuple[str, ...]:
-        """What the lesson explains, as paragraphs."""
+        """The explanation, in paragraphs."""
         return tuple(self.lesson.explain(self.study))
 
     @property

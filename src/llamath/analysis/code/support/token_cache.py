@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Cache(dict[Any, Any]):
-    """What each module keeps of the tokens read so far."""
+    """The state of each module after the tokens read so far."""
 
     length: int = 0
     chosen: Any = None

@@ -39,7 +39,7 @@ KEYS: Mapping[str, str] = {dimension: key for key, (dimension, _) in _DIMENSIONS
 
 
 class FixedDims(Record):
-    """What the user fixes, as a number or a range; what is not given is searched."""
+    """Dimensions fixed by the user, as a number or a range; the others are searched."""
 
     layers: IntRange | None = None
     width: IntRange | None = None
