@@ -120,7 +120,7 @@ _STYLE = (
     "color:#14171c;background:#fcfbf8}ol>li{margin:0 0 1.2em;break-inside:avoid}"
     ".answer{display:block;border-bottom:1px solid;width:16em;text-align:right;margin-top:1.4em}"
     "pre{white-space:pre-wrap;margin:.3em 0}footer{color:#474d57;font-size:14px}"
-    "@media(prefers-color-scheme:dark){body{color:#eef1f5;background:#0f131a}}"
+    "@media(prefers-color-scheme:dark){body{color:#eef1f5;background:#0f131a}footer{color:#a8b0bc}}"
     "@media print{body{margin:0;color:#000;background:#fff}.solutions{break-before:page}}"
 )
 

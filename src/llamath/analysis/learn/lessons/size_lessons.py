@@ -72,8 +72,8 @@ def _args_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "n_kv_heads",
-        f"n_kv_heads defaults to None. How many heads of keys and values has a model with "
-        f"n_heads = {H} and n_kv_heads = None?",
+        f"n_kv_heads defaults to None. How many heads of keys and values does a model "
+        f"with n_heads = {H} and n_kv_heads = None have?",
         H,
         unit="heads",
         kind="shape",
@@ -93,7 +93,7 @@ def _args_exercises(study: ModelStudy) -> Iterator[Exercise]:
     yield asker.ask(
         "cache",
         f"model.py allocates its cache for max_batch_size = {B} sequences of max_seq_len = {T:,} "
-        "tokens, in 16 bits. How many bytes are that?",
+        "tokens, in 16 bits. How many bytes is that?",
         cache,
         unit="bytes",
         kind="cache",
@@ -140,7 +140,7 @@ def _context_exercises(study: ModelStudy) -> Iterator[Exercise]:
         yield asker.ask(
             "double",
             f"{study.name} reads up to C = {C:,} tokens. A copy of it reads twice as many, with "
-            "equal matrices. How many parameters has the copy?",
+            "equal matrices. How many parameters does the copy have?",
             total,
             hint="which weight has a side of length C?",
             why="None has: every matrix is applied to each position alone.",
@@ -182,7 +182,7 @@ def _context_exercises(study: ModelStudy) -> Iterator[Exercise]:
     matmuls = study.weights(lambda s, row: s.name == "layers" and row.weight.role == "matmul")
     yield asker.ask(
         "blocks",
-        "So how many parameters have the matrices of all layers together?",
+        "So how many parameters do the matrices of all layers have together?",
         matmuls,
         hint="attention and MLP of a layer, times the layers",
         why="The answer on StackExchange counts these: 6,476,005,376 for LLaMA 7B."
@@ -484,9 +484,8 @@ def _bytes_exercises(study: ModelStudy) -> Iterator[Exercise]:
             "q4_0",
             "Q4_0 stores 32 weights in a block of 18 bytes: 16 for the weights, 2 for a "
             "scale. A row "
-            f"of d = {int(d):,} weights has b = {int(d) // 32:,} blocks. How many bytes has a "
-            "matrix "
-            f"of F = {int(F):,} rows?",
+            f"of d = {int(d):,} weights has b = {int(d) // 32:,} blocks. How many bytes does "
+            f"a matrix of F = {int(F):,} rows take?",
             blocks,
             unit="bytes",
             kind="bytes",
@@ -534,7 +533,7 @@ def _expert_exercises(study: ModelStudy) -> Iterator[Exercise]:
     E = len(moe.experts)
     yield asker.ask(
         "one",
-        "How many parameters has one expert?",
+        "How many parameters does one expert have?",
         one,
         hint=f"{len(one.products)} matrices, like those of an MLP",
         mistakes=(
@@ -548,7 +547,7 @@ def _expert_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "layer",
-        f"A layer has {E} experts. How many parameters have they together?",
+        f"A layer has {E} experts. How many parameters do they have together?",
         experts,
         hint="one expert, times E",
     )
@@ -556,14 +555,14 @@ def _expert_exercises(study: ModelStudy) -> Iterator[Exercise]:
     if router.products:
         yield asker.ask(
             "router",
-            "The router gives each token a score for each expert. How many parameters has it, in "
-            "one layer?",
+            "The router gives each token a score for each expert. How many parameters does it "
+            "have, in one layer?",
             router,
             hint="a matrix from d to E",
         )
     yield asker.ask(
         "total",
-        f"How many parameters has {study.name} in all?",
+        f"How many parameters does {study.name} have in all?",
         study.weights(),
         hint="all experts are stored, used or not",
     )
@@ -599,7 +598,7 @@ def _design_exercises(study: ModelStudy) -> Iterator[Exercise]:
     if qkv.products:
         yield asker.ask(
             "qkv",
-            "How many parameters have q, k and v of a layer together?",
+            "How many parameters do q, k and v of a layer have together?",
             qkv,
             hint="three matrices",
         )
@@ -612,7 +611,9 @@ def _design_exercises(study: ModelStudy) -> Iterator[Exercise]:
                 part,
                 hint="its matrices (and biases, if it has some)",
             )
-    yield asker.ask("layer", "How many parameters has one layer?", layer, hint="all that repeats")
+    yield asker.ask(
+        "layer", "How many parameters does one layer have?", layer, hint="all that repeats"
+    )
     yield asker.ask(
         "outside",
         "And everything outside of the layers?",
@@ -653,8 +654,8 @@ def _design_exercises(study: ModelStudy) -> Iterator[Exercise]:
     if doubled is not None:
         yield asker.ask(
             "twice as wide",
-            "All widths double (d, F and the number of heads). How many parameters has a "
-            "layer then?",
+            "All widths double (d, F and the number of heads). How many parameters does "
+            "a layer have then?",
             doubled,
             hint="a matrix has two sides, a norm one",
             given={x: n for x, n in doubled.value.letters.items() if x.endswith("′")},

@@ -47,8 +47,8 @@ def _latent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     down = Account(products=tuple(x for x in layer.products if x.path == "attn.kv_down.weight"))
     yield asker.ask(
         "kv_down",
-        "How many parameters has the matrix kv_down of a layer, which makes the latent vector and "
-        "the rotary key?",
+        "How many parameters does the matrix kv_down of a layer have? It makes the latent vector "
+        "and the rotary key.",
         down,
         hint="(r + p) outputs of d inputs",
     )
@@ -181,7 +181,7 @@ def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     for x in matrices(mixer)[:3]:
         yield asker.ask(
             term_name(x),
-            f"How many parameters has the matrix {term_name(x)} of a recurrent layer?",
+            f"How many parameters does the matrix {term_name(x)} of a recurrent layer have?",
             Account(products=(x,)),
             hint="rows × columns",
         )
@@ -196,7 +196,7 @@ def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
         state = states[0].state
         yield asker.ask(
             "state",
-            "How many numbers is the state of one such layer, for one sequence?",
+            "How many numbers are in the state of one such layer, for one sequence?",
             Account(products=(of_factors("state", state=state),)),
             unit="numbers",
             kind="shape",
@@ -204,7 +204,7 @@ def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
         )
         yield asker.ask(
             "bytes",
-            f"{int(states[0].layers)} layers have such a state, in fp32. How many bytes are that?",
+            f"{int(states[0].layers)} layers have such a state, in fp32. How many bytes is that?",
             Account(
                 products=(
                     of_factors(

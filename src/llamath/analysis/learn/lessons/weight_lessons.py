@@ -64,7 +64,7 @@ def _matrix_exercises(study: ModelStudy) -> Iterator[Exercise]:
             yield asker.ask(
                 name,
                 f"The matrix {spoken}{expert} makes {written(out)} numbers of {written(into)}. "
-                "How many parameters has it?",
+                "How many parameters does it have?",
                 one,
                 hint="one weight for each pair of an output and an input: rows × columns",
                 core=i in (0, 1) or name.endswith("down"),
@@ -72,7 +72,7 @@ def _matrix_exercises(study: ModelStudy) -> Iterator[Exercise]:
             yield asker.ask(
                 f"{name}/outputs",
                 f"{spoken} has the shape [{int(out):,}, {int(into):,}], as PyTorch writes it: "
-                "(out, in). How many outputs has it?",
+                "(out, in). How many outputs does it have?",
                 int(out),
                 unit="outputs",
                 kind="shape",
@@ -116,7 +116,7 @@ def _head_exercises(study: ModelStudy) -> Iterator[Exercise]:
             else f"not d / H = {int(d) / int(H):g} wide here: q makes H·h = {int(H * h):,} "
             "numbers. "
         )
-        + "How many numbers has a query of one head (h)?",
+        + "How many numbers does a query of one head have (h)?",
         int(h),
         unit="numbers",
         kind="shape",
@@ -221,7 +221,7 @@ def _attention_exercises(study: ModelStudy) -> Iterator[Exercise]:
         outputs = "K·h" if name == "k" else "H·h"
         yield asker.ask(
             f"{name}_proj",
-            f"How many parameters has the matrix {name} of one layer?",
+            f"How many parameters does the matrix {name} of one layer have?",
             account,
             hint=f"{outputs} outputs of d inputs",
             core=name == "k",
@@ -234,7 +234,7 @@ def _attention_exercises(study: ModelStudy) -> Iterator[Exercise]:
     for name, (paths, words) in chosen.items():
         yield asker.ask(
             name,
-            f"How many parameters have {words}, in one layer?",
+            f"How many parameters do {words} have, in one layer?",
             study.layer_weights(_is_one_of(*paths)),
             hint="q and o have H·h × d each, k and v have K·h × d each",
             core=name != "kv",
@@ -304,13 +304,14 @@ def _mlp_exercises(study: ModelStudy) -> Iterator[Exercise]:
     number = "three" if mlp.gate is not None else "two"
     yield asker.ask(
         "up",
-        f"up leads from d = {int(d):,} to F = {int(F):,} numbers. How many parameters has it?",
+        f"up leads from d = {int(d):,} to F = {int(F):,} numbers. "
+        "How many parameters does it have?",
         up,
         hint="F rows of d weights",
     )
     yield asker.ask(
         "all",
-        f"How many parameters have the {number} matrices of the MLP of one layer?",
+        f"How many parameters do the {number} matrices of the MLP of one layer have?",
         account,
         hint=f"{number} matrices, each with F·d weights",
     )
@@ -327,7 +328,7 @@ def _mlp_exercises(study: ModelStudy) -> Iterator[Exercise]:
             )
             yield asker.ask(
                 "more",
-                "How many parameters more has the MLP of a layer than its attention? "
+                "How many more parameters does the MLP of a layer have than its attention? "
                 "(A negative number if it has fewer.)",
                 difference,
                 kind="difference",
@@ -422,14 +423,14 @@ def _norm_exercises(study: ModelStudy) -> Iterator[Exercise]:
     if first:
         yield asker.ask(
             "one",
-            "How many weights has the norm before the attention of a layer "
+            "How many weights does the norm before the attention of a layer have "
             f"({term_name(first[0])})?",
             Account(products=first),
             hint="one for each of the numbers that it scales",
         )
         yield asker.ask(
             "layer",
-            "How many parameters have all norms of that layer together?",
+            "How many parameters do all norms of that layer have together?",
             norms,
             hint=f"{len(norms.products)} vectors: {', '.join(map(term_name, norms.products[:6]))}",
             why="“Count the parameters in LLaMA v1” calls 2·d 8.19 million; it is thousands."
@@ -439,8 +440,8 @@ def _norm_exercises(study: ModelStudy) -> Iterator[Exercise]:
     every = study.weights(lambda _s, row: row.group == "norm")
     yield asker.ask(
         "all",
-        f"How many parameters have all norms of {study.name}, the one after the last layer "
-        "included?",
+        f"How many parameters do all norms of {study.name} have, the one after the last "
+        "layer included?",
         every,
         hint="those of a layer, times the layers, and the last one",
         why="“From 7B to 8B” leaves the last one out, and so both of its totals are d too small."
@@ -471,7 +472,7 @@ def _layer_exercises(study: ModelStudy) -> Iterator[Exercise]:
     which = "a layer" if len(kinds) == 1 else f"one of the {int(section.times)} layers of this kind"
     yield asker.ask(
         "one",
-        f"How many parameters has {which} of {study.name}? Its matrices: {parts}.",
+        f"How many parameters does {which} of {study.name} have? Its matrices: {parts}.",
         layer,
         hint="attention, MLP and norms, each once",
     )
@@ -480,14 +481,15 @@ def _layer_exercises(study: ModelStudy) -> Iterator[Exercise]:
         of_kind = "" if len(kinds) == 1 else " of this kind"
         yield asker.ask(
             "times",
-            f"There are {written(section.times)} layers{of_kind}. How many parameters have they?",
+            f"There are {written(section.times)} layers{of_kind}. "
+            "How many parameters do they have?",
             every,
             hint="one layer, times the layers",
         )
     if len(kinds) > 1:
         yield asker.ask(
             "all",
-            "How many parameters have the layers of all kinds together?",
+            "How many parameters do the layers of all kinds have together?",
             study.weights(lambda s, _row: s.name == "layers"),
             hint="sum over the kinds of layers",
         )
@@ -522,7 +524,7 @@ def _table_exercises(study: ModelStudy) -> Iterator[Exercise]:
     yield asker.ask(
         "embedding",
         f"The vocabulary has {written(V)} tokens, each with a row of {written(d)} numbers. "
-        "How many parameters has the embedding?",
+        "How many parameters does the embedding have?",
         embed,
         hint="V rows of d numbers",
     )
@@ -541,7 +543,7 @@ def _table_exercises(study: ModelStudy) -> Iterator[Exercise]:
     both = study.weights(lambda s, _row: s.name in ("embed", "head"))
     yield asker.ask(
         "both",
-        "How many parameters have embedding and head together?",
+        "How many parameters do embedding and head have together?",
         both,
         hint="a tied matrix counts once",
     )
@@ -574,7 +576,7 @@ def _total_exercises(study: ModelStudy) -> Iterator[Exercise]:
     total, p = study.weights(), study.model.text.parameters
     yield asker.ask(
         "total",
-        f"How many parameters has {study.name} in all?",
+        f"How many parameters does {study.name} have in all?",
         total,
         hint="embedding + layers + final norm + head",
     )
