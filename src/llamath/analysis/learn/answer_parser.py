@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ...utils.errors import LlamathError, safe
 from ...utils.record_type import Record
+from ...utils.units import SIZES, TOKENS
 
 MAX_LENGTH = 400
 """The longest answer, in characters."""
@@ -23,18 +24,15 @@ _MAX_EXPONENT = 200
 _MAX_BITS = 400
 _HINT = "write a number (16,777,216 or 16.8M) or a product (4096*4096, d*H*h, 2^24)"
 
-_THOUSANDS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12, "P": 10**15}
-_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_PREFIXES = {x.removesuffix("B"): n for x, n in SIZES.items() if "i" not in x and x != "EB"}
+"""Of numbers; E is a letter of models with experts."""
+_THOUSANDS = {x: n for x, n in _PREFIXES.items() if x} | {"B": 10**9}
 _COUNTED = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_BYTES = {f"{x}B": n for x, n in (_PREFIXES | _BINARY).items()} | {"bytes": 1, "byte": 1}
-_FLOPS = {
-    f"{x}{end}": n for x, n in _PREFIXES.items() for end in ("FLOPs", "FLOPS", "FLOP", "F")
-} | {"F": 1}
+_FLOPS = {f"{x}{end}": n for x, n in _PREFIXES.items() for end in ("FLOPs", "FLOPS", "FLOP", "F")}
 SUFFIXES: Mapping[str, Mapping[str, int]] = {
-    "bytes": _THOUSANDS | _COUNTED | _BYTES,
+    "bytes": _THOUSANDS | _COUNTED | SIZES | {"bytes": 1, "byte": 1},
     "FLOPs": _THOUSANDS | _COUNTED | _FLOPS,
-    "tokens": _COUNTED | {"k": 2**10, "K": 2**10, "M": 2**20},
+    "tokens": _COUNTED | {x: n for x, n in TOKENS.items() if x},
     "": _THOUSANDS | _COUNTED,
 }
 """Unit of a question → what may follow a number; tokens are counted as everywhere here, 128k is
