@@ -396,7 +396,15 @@ def test_exit_code_is_1_if_nothing_was_found(args: tuple[str, ...], code: int) -
 def test_confidence_is_stated() -> None:
     run = lambda *args: CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args]).stdout  # noqa: E731
     assert "8,030,261,248 (8.03B): very likely, 100%" in run("8030261248", "--like", "llama-3-8b")
-    assert "possible: Llama 2 7B, adapters alone" in run("4194304", "--brief")
+    assert "4,194,304: possible: " in run("4194304", "--brief")
+
+
+@pytest.mark.slow
+def test_the_size_of_a_matrix_hides_no_adapters() -> None:
+    """What PEFT prints for Llama 2 7B by default, and k or v of a layer of Llama 3."""
+    candidates = llamath.explain("4194304").candidates
+    assert any("one matrix [1,024, 4,096]: k or v" in x.summary for x in candidates)
+    assert any("Llama 2 7B, adapters alone: LoRA of rank 8" in x.summary for x in candidates)
 
 
 @pytest.mark.slow

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 
 import llamath
 from llamath import LlamathError
+from llamath.analysis.learn.grading import ANSWERS_SCHEMA, grade_answers
+from llamath.analysis.learn.worksheet import LessonList
 from llamath.analysis.understand.count.header_count import count_header
 from llamath.cli import cli
 from llamath.cli.command_group import COMMANDS
@@ -76,6 +78,10 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
     "names gpt2 --names gguf": lambda: llamath.stored_names("gpt2", names="gguf"),
     "models qwen3": lambda: llamath.models("qwen3"),
+    "learn cache --model llama-3.1-70b --questions 3 --seed 7": lambda: llamath.lesson(
+        "cache", model="llama-3.1-70b", questions=3, seed=7
+    ),
+    "code gpt2": lambda: llamath.code("gpt2"),
     "gpus h100": lambda: llamath.gpus("h100"),
     "ls embedded": lambda: llamath.ls("embedded"),
     "verify embedded": lambda: llamath.verify("embedded"),
@@ -97,7 +103,7 @@ def report(line: str) -> llamath.Report:
 
 def test_each_command_has_a_function_of_its_name() -> None:
     functions = {x for x in dir(llamath) if inspect.isfunction(getattr(llamath, x))}
-    assert set(COMMANDS) <= functions
+    assert set(COMMANDS) - {"learn"} | {"lesson"} <= functions
     assert {x.split()[0] for x in REPORTS} | ELSEWHERE == set(COMMANDS)
 
 
@@ -147,6 +153,12 @@ def traced() -> llamath.Report:
     return llamath.trace("gpt2")
 
 
+def graded() -> llamath.Report:
+    answers = {"matrix/attn.q": "16,777,216", "matrix/attn.k": "4,194,304"}
+    given = {"schema": ANSWERS_SCHEMA, "lesson": "matrix", "answers": answers}
+    return grade_answers(json.dumps(given).encode(), "answers.json", None)
+
+
 FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
     "TensorCountReport": lambda _folder, _target: llamath.count(STATE),
     "WeightsReport": lambda _folder, _target: llamath.memory(STATE),
@@ -163,6 +175,11 @@ FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
     "LogitsComparison": lambda _folder, _target: compared_logits(),
     "MeasureReport": lambda _folder, _target: measured(),
     "Trace": lambda _folder, _target: traced(),
+    "LessonList": lambda _folder, _target: LessonList(done={"matrix": 2}),
+    "Checked": lambda _folder, _target: llamath.check(
+        llamath.lesson("matrix")["matrix/attn.q"], "4096²"
+    ),
+    "Grades": lambda _folder, _target: graded(),
 }
 """The other types of reports, made of a checkpoint's folder and a target."""
 

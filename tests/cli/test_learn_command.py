@@ -229,7 +229,7 @@ def test_worksheets_are_valid_files_with_every_question(ending: str, tmp_path: P
 
 
 @pytest.mark.parametrize("ending", ["md", "html", "ipynb"])
-def test_a_sheet_about_a_file_shows_its_name_and_opens_it(ending: str, tmp_path: Path) -> None:
+def test_sheet_about_a_file_shows_its_name_and_opens_it(ending: str, tmp_path: Path) -> None:
     folder, path = tmp_path / "<img src=x>", tmp_path / f"sheet.{ending}"
     shutil.copytree(Path(__file__).parents[2] / "examples" / "tiny-llama", folder)
     learn("matrix", "--model", str(folder), "--worksheet", "-o", str(path))

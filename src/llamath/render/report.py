@@ -49,8 +49,11 @@ class Report(Record):
         return self.rows()
 
     def rows(self, table: int = 0) -> list[dict[str, Any]]:
-        """Return the rows of a table with their raw values, as a data frame takes them."""
-        return list(tables_of(self.tables()))[table].records()
+        """Return the rows of a table with their raw values, as a data frame takes them; none of a
+        report without tables.
+        """
+        tables = list(tables_of(self.tables()))
+        return tables[table].records() if tables else []
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.entries)

@@ -80,6 +80,11 @@ class Checked(Report):
         for other in self.findings[1:3]:
             yield Text(f"Or: {'; and '.join(other.sentences)}.", "dim")
 
+    @property
+    def entries(self) -> Sequence[Finding]:
+        """The mistakes that give the number."""
+        return self.findings
+
     def __bool__(self) -> bool:
         return self.right
 

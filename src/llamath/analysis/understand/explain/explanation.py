@@ -479,7 +479,9 @@ def _list_simplest(
     most: int,
     others: Sequence[KnownNumber] = (),
 ) -> Explanation:
-    """List the simplest candidates, parts and mistakes among them, and count the others."""
+    """List the simplest candidates, parts and mistakes among them, and count the others. A part of
+    a model does not hide the likeliest adapters: both are numbers that people meet.
+    """
     every = sorted(
         (
             *((x.bits, 0, i) for i, x in enumerate(others)),
@@ -487,6 +489,9 @@ def _list_simplest(
         )
     )
     listed = [x for x in every if x[0] <= every[0][0] + LISTED_BITS][:most] if most else every
+    adapted = [x for x in every if x[1] and hypotheses[x[2]][0].alone]
+    if adapted and not any(x[1] for x in listed):
+        listed = [*listed[: MAX_LISTED - 1], adapted[0]]
     weight = sum(2**-bits for bits, _, _ in every)
     weight += 0.0 if report.name else 2 ** (_UNKNOWN_CAUSE_BITS - evidence_bits(report.number))
     candidates = []
