@@ -53,6 +53,7 @@ Size hardware
 
 Run
     run               generate text
+    watch             a pass over a text, with every number that it computes
 
 Look
     serve             the interactive page in the browser
@@ -158,6 +159,8 @@ if TYPE_CHECKING:
     from .model import FamilyModel as FamilyModel
     from .model import Model as Model
     from .model import TensorModel as TensorModel
+    from .native.watched_pass import WatchedPass as WatchedPass
+    from .native.watched_pass import watch as watch
     from .questions.design_question import Budget as Budget
     from .questions.design_question import DesignBounds as DesignBounds
     from .questions.edit_settings import Edit as Edit
@@ -196,6 +199,7 @@ _MODULES = {
     "core.tree": "Block Leaf Stack Weight walk",
     "core.expr": "Expr",
     "core.parameter_count": "Parameters",
+    "native.watched_pass": "WatchedPass watch",
     "render.report": "Report",
     "runtime.reply": "Reply",
     "analysis.code.code_report": "CodeReport",

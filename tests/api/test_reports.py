@@ -175,6 +175,7 @@ FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
     "LogitsComparison": lambda _folder, _target: compared_logits(),
     "MeasureReport": lambda _folder, _target: measured(),
     "Trace": lambda _folder, _target: traced(),
+    "WatchedPass": lambda _folder, _target: llamath.watch("Anna had a red", layer=3),
     "LessonList": lambda _folder, _target: LessonList(done={"matrix": 2}),
     "Checked": lambda _folder, _target: llamath.check(
         llamath.lesson("matrix")["matrix/attn.q"], "4096²"

@@ -41,6 +41,8 @@ def main(folder: Path) -> None:
         training=llamath.Training(optimizer="adamw"),
     ).largest_stage.optimizer
     assert typed == optimizer
+    queries: memoryview = llamath.watch("Anna had a red")["layers.0.attn.q"]
+    assert queries.shape == (5, 128)
     forward: int = llamath.flops(model, context="8k").forward.total
     fits: bool = llamath.fit(model, on="2xh100", layout="tp=2").fits
     smallest: str = llamath.rank_gpus(model).gpus[0].device.name

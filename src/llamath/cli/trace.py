@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,6 +33,7 @@ _EXAMPLES = (
     "llamath trace llama-3-8b",
     "llamath trace deepseek-v3 --layer 3 --context 4096",
     "llamath trace ./Llama-3.2-1B 'The capital of France is'",
+    "llamath trace --values 'Anna had a red'",
 )
 
 
@@ -40,6 +42,12 @@ _EXAMPLES = (
 @click.argument("prompt", required=False)
 @set_option
 @asks(TraceQuestion)
+@click.option(
+    "--values",
+    is_flag=True,
+    help="Show the numbers that the native engine computes for PROMPT in a layer, and what each "
+    "head attends to.",
+)
 @picture_option
 @device_option
 def command(
@@ -48,6 +56,7 @@ def command(
     *,
     asked: Asked,
     changes: tuple[str, ...],
+    values: bool,
     device: str,
     picture: PictureFile | None,
     form: str | None,
@@ -63,6 +72,9 @@ def command(
     model, prompt = _model_and_prompt(model, prompt)
     question = asked.parse(TraceQuestion)
     new = parse_changes(changes)
+    if values:
+        _watch(model, prompt, question, new, form, (picture is not None, device != "cpu"))
+        return
     if prompt is None:
         loaded = load_model(model, new)
         note_broken_files(model)
@@ -83,6 +95,37 @@ def command(
         _draw(report, picture)
     echo_report(report, form)
     for text in report.model.notes if form in ("brief", "csv") else ():
+        note(text)
+
+
+def _watch(
+    model: str | None,
+    prompt: str | None,
+    question: TraceQuestion,
+    changes: Mapping[str, Any],
+    form: str | None,
+    others: tuple[bool, bool],
+) -> None:
+    """Show the numbers of a pass over the prompt."""
+    from ..generation.bus_error import exit_on_bus_error
+    from ..native.watched_pass import watch
+
+    if prompt is None:
+        model, prompt = None, model
+    if prompt is None:
+        raise click.UsageError("--values needs a PROMPT: llamath trace --values 'Anna had a red'")
+    given = zip(
+        ("--images", "--next", "--picture", "--device"),
+        (question.images, question.decode, *others),
+        strict=True,
+    )
+    if name := next((x for x, is_given in given if is_given), ""):
+        raise click.UsageError(f"{name} is not combined with --values")
+    exit_on_bus_error(print_error)
+    path = local_model(model or MODEL_NAME)
+    report = watch(prompt, path, layer=question.layer or 0, changes=changes)
+    echo_report(report, form)
+    for text in report.llama.notes:
         note(text)
 
 

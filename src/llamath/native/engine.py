@@ -38,7 +38,7 @@ from .library import (
     load_library,
 )
 from .lowering import lower
-from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS, Op, Program
+from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS, Op, Program, View
 from .rotary_pairs import with_interleaved_pairs
 from .weights import LoadedWeights, Stored
 
@@ -81,10 +81,12 @@ class NativeModel:
         threads: int | None = None,
         # whether queries and keys are stored as interleaved rotary pairs
         interleaved: bool = False,
+        keep: bool = False,  # passes leave the result of every operation
     ) -> None:
         self.tree, self.dtype = tree, dtype
         self.library = load_library()
-        self.program = with_interleaved_pairs(lower(tree)) if interleaved else lower(tree)
+        program = lower(tree, keep)
+        self.program = with_interleaved_pairs(program) if interleaved else program
         self.weights = LoadedWeights(self.program, stored, self.library, int8)
         self.precision = EXACT if dtype == "fp32" else FAST
         self.parameters = sum(x.rows * x.cols for x in self.weights.matrices)
@@ -373,6 +375,35 @@ class NativeSession:
                 where[1],
             )
         return len(ids) if all_logits else len(rows)
+
+    def values(self, view: View) -> tuple[array[float], tuple[int, ...]]:
+        """Return what the last pass left in a part of a buffer, and its shape: rows, heads where
+        there are several, and numbers.
+        """
+        rows = ctypes.c_int64()
+        address = self.model.library.session_buffer(self._handle, view.buffer, rows)
+        if address is None:
+            raise IndexError(view.buffer)
+        stored = (ctypes.c_float * (rows.value * view.stride)).from_address(int(address))
+        found = array("f")
+        for at in range(view.offset, len(stored), view.stride):
+            for head in range(view.heads):
+                start = at + head * view.head_stride
+                found.extend(stored[start : start + view.dim])
+        heads = (view.heads,) if view.heads > 1 else ()
+        return found, (rows.value, *heads, view.dim)
+
+    def attention(self, op: int, tokens: int) -> tuple[array[float], tuple[int, ...]]:
+        """Return the weights of an attention operation of the last pass, which was the first and
+        read `tokens` of one sequence: tokens, heads, keys.
+        """
+        heads = self.model.program.ops[op].inputs[0].heads
+        found = array("f", bytes(4 * tokens * heads * tokens))
+        if self.model.library.session_attention(
+            self._handle, op, found.buffer_info()[0], len(found)
+        ):
+            raise IndexError(op)
+        return found, (tokens, heads, tokens)
 
     def logits_address(self, row: int) -> int:
         """Return the address of a row of the logits of the last pass."""

@@ -96,6 +96,7 @@ struct Session {
     std::vector<float> cosines, sines, ones;
     std::vector<int64_t> rope_at;
     int64_t rows = 0, last_rows = 0;
+    Segment last = {};  // that the last pass read alone, of one sequence; else it has no tokens
 };
 
 float* at(const Session& s, const View& v) { return s.memory[v.buffer] + v.offset; }
@@ -264,49 +265,62 @@ void store(const Session& s, const Pass& pass, const View& x, int64_t number) {
     }
 }
 
-void attention(const Session& s, const Pass& pass, const OpSpec& op) {
+// Attention of a segment, whose first row is `row`. With `identity`, [keys, keys] in the type of
+// the caches, as the values, the result are the weights: `weights`, [tokens, heads, keys].
+void attend(const Session& s, const OpSpec& op, const Segment& g, int64_t row,
+            const void* identity = nullptr, float* weights = nullptr) {
     const View &q = op.in[0], &out = op.out[0];
     const Engine& e = *s.engine;
     const Cache &k = s.caches[op.i[0]], &v = s.caches[op.i[3]];
     const CacheSpec &k_spec = e.caches[op.i[0]], &v_spec = e.caches[op.i[3]];
-    int64_t bytes = type_bytes(s.kv_type), row = 0;
+    const int64_t bytes = type_bytes(s.kv_type);
     const std::vector<float>& slopes =
         e.slopes[&op - e.ops.data()];  // a late helper reads them after this function has returned
+    Attention a = {};
+    a.out = at(s, out) + row * out.stride;
+    a.q = at(s, q) + row * q.stride;
+    a.out_token = out.stride;
+    a.out_batch = g.tokens * out.stride;
+    a.q_token = q.stride;
+    a.q_batch = g.tokens * q.stride;
+    a.k_head = k.capacity * k_spec.dim;
+    a.k_token = k_spec.dim;
+    a.k_batch = k_spec.heads * a.k_head;
+    a.v_head = v.capacity * v_spec.dim;
+    a.v_token = v_spec.dim;
+    a.v_batch = v_spec.heads * a.v_head;
+    a.k = k.data + (g.slot * a.k_batch + op.i[1]) * bytes;
+    a.v = v.data + (g.slot * a.v_batch + op.i[4]) * bytes;
+    a.type = s.kv_type;
+    a.batch = g.batch;
+    a.tokens = g.tokens;
+    a.heads = q.heads;
+    a.kv_heads = k_spec.heads;
+    a.k_dim = op.i[2];
+    a.v_dim = op.i[5];
+    a.past = g.past;
+    a.start = &s.start[g.slot];
+    a.ring = k.capacity < s.capacity ? k.capacity : 0;
+    a.causal = 1;
+    a.window = op.i[6];
+    a.chunk = op.i[7];
+    a.scale = op.f[0];
+    a.softcap = op.f[1];
+    a.sinks = e.vector(op.w[0]);
+    a.slopes = slopes.empty() ? nullptr : slopes.data();
+    if (identity) {
+        a.out = weights, a.out_token = a.out_batch = 0;
+        a.v = identity, a.v_dim = a.v_token = g.past + g.tokens;
+        a.v_head = a.v_batch = 0;
+    }
+    llamath_attention(e.pool, &a);
+}
+
+void attention(const Session& s, const Pass& pass, const OpSpec& op) {
+    int64_t row = 0;
     for (int64_t i = 0; i < pass.num_segments; i++) {
         const Segment& g = pass.segments[i];
-        Attention a = {};
-        a.out = at(s, out) + row * out.stride;
-        a.q = at(s, q) + row * q.stride;
-        a.out_token = out.stride;
-        a.out_batch = g.tokens * out.stride;
-        a.q_token = q.stride;
-        a.q_batch = g.tokens * q.stride;
-        a.k_head = k.capacity * k_spec.dim;
-        a.k_token = k_spec.dim;
-        a.k_batch = k_spec.heads * a.k_head;
-        a.v_head = v.capacity * v_spec.dim;
-        a.v_token = v_spec.dim;
-        a.v_batch = v_spec.heads * a.v_head;
-        a.k = k.data + (g.slot * a.k_batch + op.i[1]) * bytes;
-        a.v = v.data + (g.slot * a.v_batch + op.i[4]) * bytes;
-        a.type = s.kv_type;
-        a.batch = g.batch;
-        a.tokens = g.tokens;
-        a.heads = q.heads;
-        a.kv_heads = k_spec.heads;
-        a.k_dim = op.i[2];
-        a.v_dim = op.i[5];
-        a.past = g.past;
-        a.start = &s.start[g.slot];
-        a.ring = k.capacity < s.capacity ? k.capacity : 0;
-        a.causal = 1;
-        a.window = op.i[6];
-        a.chunk = op.i[7];
-        a.scale = op.f[0];
-        a.softcap = op.f[1];
-        a.sinks = e.vector(op.w[0]);
-        a.slopes = slopes.empty() ? nullptr : slopes.data();
-        llamath_attention(e.pool, &a);
+        attend(s, op, g, row);
         row += g.batch * g.tokens;
     }
 }
@@ -728,6 +742,7 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* 
         write_message(mistake, text, size);
         return RUN_REFUSED;
     }
+    s->last = {};
     if (!prepare(*s, *pass)) return RUN_NO_MEMORY;
     Pool* pool = s->engine->pool;
     for (size_t i = 0; i < s->engine->ops.size(); i++) {
@@ -741,6 +756,7 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* 
             return RUN_NONFINITE;
         }
     }
+    if (pass->num_segments == 1 && pass->segments[0].batch == 1) s->last = pass->segments[0];
     return RUN_OK;
 } catch (const std::exception&) {
     return RUN_NO_MEMORY;
@@ -750,6 +766,44 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* 
 const float* llamath_session_logits(const Session* s, int64_t row) {
     const View& logits = s->engine->logits;
     return row >= 0 && row < rows_of(*s, logits) ? at(*s, logits) + row * logits.stride : nullptr;
+}
+
+// The rows of a buffer as the last pass left it, or NULL without such a buffer or pass. In a
+// program whose buffers are not shared, each has the result of one operation.
+const float* llamath_session_buffer(const Session* s, int64_t buffer, int64_t* rows) {
+    *rows = 0;
+    if (buffer < 0 || buffer >= static_cast<int64_t>(s->memory.size())) return nullptr;
+    const BufferSpec& spec = s->engine->buffers[buffer];
+    const int64_t n = spec.rows_per_token ? spec.rows_per_token * s->rows : s->last_rows;
+    if (n * spec.width > s->sizes[buffer]) return nullptr;
+    *rows = n;
+    return s->memory[buffer];
+}
+
+// The weights of an attention operation of the last pass, which read one sequence, [tokens, heads,
+// keys]: they are what the kernel gives where the values are the identity matrix, so that masks,
+// windows, sinks and caps are those of the pass. 0, or -1 if there are none, not enough room for
+// them, or no keys any more. The buffers of the program are not shared.
+int32_t llamath_session_attention(const Session* s, int64_t number, float* out, int64_t size) try {
+    const Engine& e = *s->engine;
+    const Segment& g = s->last;
+    if (number < 0 || number >= static_cast<int64_t>(e.ops.size()) || !g.tokens) return -1;
+    const OpSpec& op = e.ops[number];
+    if (op.code != ATTENTION) return -1;
+    const int64_t keys = g.past + g.tokens, bytes = type_bytes(s->kv_type),
+                  wanted = product_of(g.tokens, op.in[0].heads, keys),
+                  square = product_of(keys, keys, bytes);
+    if (!wanted || !square || size < wanted || s->caches[op.i[0]].capacity < keys) return -1;
+    const uint32_t one = s->kv_type == LLAMATH_F32    ? 0x3f800000
+                         : s->kv_type == LLAMATH_BF16 ? 0x3f80
+                                                      : 0x3c00;
+    std::vector<char> identity(static_cast<size_t>(square));
+    for (int64_t i = 0; i < keys; i++) memcpy(&identity[i * (keys + 1) * bytes], &one, bytes);
+    attend(*s, op, g, 0, identity.data(), out);
+    llamath_pool_wait(e.pool);  // a late helper reads the identity
+    return 0;
+} catch (const std::exception&) {
+    return -1;
 }
 
 // From now on Ctrl-C cancels the passes of this pool; NULL: no longer.

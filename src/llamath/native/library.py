@@ -28,7 +28,7 @@ from .build import (
 )
 from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS
 
-VERSION: Final = 2
+VERSION: Final = 3
 """LLAMATH_KERNELS_VERSION of the library that these structures belong to."""
 F32, F16, I8, BF16 = 0, 1, 24, 30
 TYPES = {
@@ -207,6 +207,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "session_bytes": (c_int64, (c_void_p,)),
     "session_run": (c_int32, (c_void_p, POINTER(Pass), c_void_p, c_char_p, c_int64)),
     "session_logits": (c_void_p, (c_void_p, c_int64)),
+    "session_buffer": (c_void_p, (c_void_p, c_int64, POINTER(c_int64))),
+    "session_attention": (c_int32, (c_void_p, c_int64, c_void_p, c_int64)),
     "interrupts": (c_int32, (c_void_p,)),
     "quantize_int8": (c_int32, (c_void_p, c_void_p, POINTER(Matrix))),
 }

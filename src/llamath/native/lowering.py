@@ -7,7 +7,7 @@ together. Buffers are reused after their last reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf, prod
 from typing import Any, NamedTuple
 
@@ -19,12 +19,13 @@ from ..analysis.graph.operations import projection_operations as projections
 from ..analysis.graph.operations import recurrent_operations as recurrences
 from ..analysis.graph.operations import shape_operations as shapes
 from ..analysis.graph.operations.operation import Operation
+from ..analysis.graph.steps import name_results
 from ..analysis.graph.unrolled import record_unrolled
 from ..core.blocks import Decoder, MoE
 from ..core.config import ACTIVATIONS
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
 from ..utils.errors import ImpossibleModel, LlamathError
-from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View
+from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, Result, State, View
 
 _FUNCTIONS = "silu gelu gelu_tanh quick_gelu relu relu2 sigmoid softplus tanh".split()
 """Activation functions in the order of `kernels.h`, which begins with none."""
@@ -49,13 +50,15 @@ Value = View | _Cached
 Handler = Callable[["_Lowering", Node], Value]
 
 
-def lower(tree: Decoder) -> Program:
-    """Return the program of a model; raise `NotExpressible` where an operation is missing."""
+def lower(tree: Decoder, keep: bool = False) -> Program:
+    """Return the program of a model; raise `NotExpressible` where an operation is missing. With
+    `keep` its buffers are not shared, so that a pass leaves the result of every operation.
+    """
     nodes, output = record_unrolled(tree)
     lowering = _Lowering(nodes)
     for node in nodes:
         lowering.add(node)
-    return lowering.program(output)
+    return lowering.program(output, keep)
 
 
 class _Lowering:
@@ -181,12 +184,29 @@ class _Lowering:
         self.states.append(State(path, size))
         return len(self.states) - 1
 
-    def program(self, output: Node) -> Program:
+    def results(self) -> Iterator[Result]:
+        """Yield what the operations leave, under the names that the trace gives them."""
+        for node, names in name_results(self.nodes).items():
+            view = self.values[node]
+            if not isinstance(view, View) or view.buffer < 0:
+                continue  # tokens, and what is read from the cache
+            op = next((i for i, x in enumerate(self.ops) if view in x.outs), -1)
+            is_attention = op >= 0 and self.ops[op].name == "attention"
+            yield (
+                Result(names[-1], view, names[-2], op) if is_attention else Result(names[-1], view)
+            )
+
+    def program(self, output: Node, keep: bool = False) -> Program:
         """Return the finished program."""
         logits = self.view(output)
         for op in self.ops:
             _check_views(op, self.buffers)
-        ops, buffers, logits = _share_buffers(self.ops, self.buffers, logits)
+        results = tuple(self.results()) if keep else ()
+        ops, buffers, logits = (
+            (tuple(self.ops), tuple(self.buffers), logits)
+            if keep
+            else _share_buffers(self.ops, self.buffers, logits)
+        )
         return Program(
             ops=ops,
             buffers=buffers,
@@ -196,6 +216,7 @@ class _Lowering:
             states=tuple(self.states),
             ropes=tuple(self.ropes),
             logits=logits,
+            results=results,
         )
 
 

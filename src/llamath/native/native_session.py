@@ -72,15 +72,20 @@ class NativeLlama(LlamaBase):
 
     @classmethod
     def from_verified(
-        cls, checkpoint: VerifiedCheckpoint, dtype: str | None = None, *, will_chat: bool = False
+        cls,
+        checkpoint: VerifiedCheckpoint,
+        dtype: str | None = None,
+        *,
+        will_chat: bool = False,
+        keep: bool = False,
     ) -> NativeLlama:
         """Load the weights of a verified checkpoint; meanwhile, with `will_chat`, its chat
-        template is parsed.
+        template is parsed. With `keep` a pass leaves the result of every operation.
         """
         templates = FolderTemplates(checkpoint.folder)
         if will_chat:
             templates.prepare()
-        native, files, store = load_native(checkpoint, dtype)
+        native, files, store = load_native(checkpoint, dtype, stored_pairs=not keep, keep=keep)
         llama = cls(checkpoint, files, native, find_tokenizer(checkpoint.folder))
         llama.read_folder(checkpoint.folder, checkpoint.model.family.chat, templates)
         converted = [
@@ -139,12 +144,13 @@ def load_native(
     dtype: str | None = None,
     threads: int | None = None,
     stored_pairs: bool = True,
+    keep: bool = False,
 ) -> tuple[NativeModel, MappedFiles, WeightStore]:
     """Map the weights of a verified checkpoint, and lower its model; `dtype` None: that of the
     file, or bfloat16 for quantized weights.
 
     `stored_pairs` False: rotary pairs in the order of the tree, so that the same weights in two
-    formats have identical logits.
+    formats have identical logits. `keep`: passes leave the result of every operation.
     """
     check_readable(checkpoint)
     if checkpoint.model.tree.head is None:
@@ -176,5 +182,6 @@ def load_native(
         int8=dtype == "int8",
         threads=threads,
         interleaved=store.keeps_pairs,
+        keep=keep,
     )
     return native, files, store

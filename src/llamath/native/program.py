@@ -100,6 +100,15 @@ class State(NamedTuple):
     size: int
 
 
+class Result(NamedTuple):
+    """What an operation leaves in its buffer, under the name that the trace gives it."""
+
+    name: str
+    view: View
+    weights: str = ""  # of attention: the name of its weights
+    op: int = -1  # that computes them
+
+
 class Program(Record):
     """A model, lowered."""
 
@@ -111,3 +120,4 @@ class Program(Record):
     states: tuple[State, ...]
     ropes: tuple[Rope, ...]
     logits: View
+    results: tuple[Result, ...] = ()  # where buffers are not shared, so that all are left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from math import isfinite, prod
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import torch
 from llamath.core.mixers import Mamba
 from llamath.core.tree import fold_blocks
 from llamath.families.zamba import MambaHead
+from llamath.native.engine import NativeSession, Row
 from llamath.native.lowering import NotExpressible, lower
 from llamath.torch import Decoder
 from support.contract import Contract, check
-from support.native_models import native_logits, random_ids
+from support.native_models import native_logits, native_model, random_ids
 
 ON_TORCH = frozenset(
     # attention to selected keys; a bias for each distance; fixed decays
@@ -62,3 +64,26 @@ def logits_equal_those_of_torch(case: Contract) -> None:
     limit = LIMITS.get(name, limit)
     for chunk in (None, 4, 1):
         assert distance(native_logits(model, ids, chunk), exact) < limit, chunk
+
+
+@check("text", "unproven", computed=True)
+def kept_results_are_those_of_the_pass(case: Contract) -> None:
+    name = case.name.removeprefix("unproven-")
+    if not case.is_thorough or name in ON_TORCH_ALONE or name.partition("-")[0] in ON_TORCH:
+        return
+    model, ids = native_model(case.random_module, keep=True), random_ids(case.native.vocab)
+    session = NativeSession(model, 1, len(ids))
+    session.reserve(len(ids), 0)
+    count = session.run([Row(0, ids, 0)], all_logits=True)
+    logits = torch.tensor([session.logits(i) for i in range(count)])
+    assert torch.equal(logits, native_logits(case.native, ids))
+    names = [y for x in model.program.results for y in (x.name, x.weights) if y]
+    assert len(names) == len(set(names)) > 5
+    for x in model.program.results:
+        values, shape = session.values(x.view)
+        assert len(values) == prod(shape) and isfinite(sum(values)), x.name
+        if x.weights:
+            weights, shape = session.attention(x.op, len(ids))
+            rows = torch.tensor(weights).reshape(shape)
+            assert rows.min() >= 0 and rows.sum(-1).max() < 1 + 1e-5, x.weights
+            assert not rows.transpose(0, 1).triu(1).any(), x.weights  # later tokens

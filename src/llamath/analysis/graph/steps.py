@@ -136,6 +136,21 @@ def list_steps(
     return tuple(_Steps(graph, leaves, uses, stack, given).walk(listed))
 
 
+def name_results(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
+    """Return the names of the steps of each node of an unrolled graph, the last for its result."""
+    names: dict[Node, tuple[str, ...]] = {}
+    used: set[str] = set()
+    for node in nodes:
+        if node.op.steps is not None:
+            found = tuple(f"{node.path}.{x.name}" for x in node.op.steps(node, True))
+        elif node.op.stands_for or not node.op.kind:
+            continue
+        else:
+            found = (_step_name(node, ""),)
+        names[node] = tuple(_unique(x, used) for x in found)
+    return names
+
+
 class _Steps:
     """Turns nodes into steps."""
 
@@ -204,9 +219,8 @@ class _Steps:
                 self._read[node] = (step.name,)
 
     def _step(self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = "") -> Step:
-        name = self._unique(
-            name or ".".join(filter(None, (_inside_layer(node.path, self._stack), part.name)))
-        )
+        inside = (_inside_layer(node.path, self._stack), part.name)
+        name = _unique(name or ".".join(filter(None, inside)), self._names)
         return Step(
             name=name,
             kind=part.kind,
@@ -223,15 +237,6 @@ class _Steps:
 
     def _inputs(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for x in nodes for name in self._read.get(x, ())))
-
-    def _unique(self, name: str) -> str:
-        found = next(
-            x
-            for i in range(1, len(self._names) + 2)
-            if (x := name if i == 1 else f"{name}_{i}") not in self._names
-        )
-        self._names.add(found)
-        return found
 
     def _use(self, x: UsedWeight) -> Iterator[WeightUse]:
         """Yield the use of a weight; of a table in parts, one for each size of its parts."""
@@ -259,6 +264,15 @@ class _Steps:
         )
         tokens = floor_div(tokens, x.every) if x.every > 1 else tokens
         return product((self._batch, tokens, x.size)).at(P=self._past)
+
+
+def _unique(name: str, used: set[str]) -> str:
+    """Return a name, with a number if it is used already."""
+    found = next(
+        x for i in range(1, len(used) + 2) if (x := name if i == 1 else f"{name}_{i}") not in used
+    )
+    used.add(found)
+    return found
 
 
 def _step_name(node: Node, stack: str) -> str:

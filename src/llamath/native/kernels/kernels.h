@@ -25,7 +25,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-#define LLAMATH_KERNELS_VERSION 2
+#define LLAMATH_KERNELS_VERSION 3
 
 int32_t llamath_version(void);
 
@@ -304,7 +304,7 @@ typedef struct Attention {
     int64_t out_batch, out_token, q_batch,
         q_token;  // strides in floats; heads are contiguous; 0: contiguous
     int64_t k_batch, k_token, k_head, v_batch, v_token,
-        v_head;    // strides in elements, never 0 unless that dimension is 1
+        v_head;    // strides in elements; 0: the same for each
     int32_t type;  // of k and v: LLAMATH_F32, LLAMATH_BF16 or LLAMATH_F16
     int32_t batch, tokens, heads, kv_heads, k_dim, v_dim;
     int32_t past;  // tokens in the cache before this pass; keys 0 ... past + tokens - 1 are stored
