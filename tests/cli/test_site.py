@@ -104,7 +104,7 @@ def test_search_knows_the_words_of_every_page_but_decisions(site: Path) -> None:
     found, names = search_index(site)
     decisions = {x for x in names if x.startswith("decisions/")}
     assert found == names - decisions
-    assert len(decisions) > 40 and sum(x.startswith("tutorials/") for x in found) == 8
+    assert len(decisions) > 40 and sum(x.startswith("tutorials/") for x in found) == 12
 
 
 def test_twenty_questions_have_a_command_each() -> None:
