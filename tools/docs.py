@@ -48,6 +48,7 @@ QUESTIONS = re.compile(r"^<!-- questions -->\n.*?^<!-- end -->$", re.MULTILINE |
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+FORMULAS = re.compile(r"^<!-- formulas (\w+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 COMMAND = re.compile(r"((?:.*\\\n)*.*)\n((?:.|\n)*)")
@@ -219,6 +220,13 @@ def source(match: re.Match[str]) -> str:
             "<!-- end -->",
         ]
     )
+
+
+def formulas(match: re.Match[str]) -> str:
+    """Return a table of formulas of the cheat sheet."""
+    from cheat_sheet import table
+
+    return f"<!-- formulas {match[1]} -->\n\n{table(match[1])}\n\n<!-- end -->"
 
 
 def command_names() -> list[str]:
@@ -443,6 +451,7 @@ GENERATED = {
     MULTIMODAL: multimodal,
     RECIPES: recipes,
     SOURCE: source,
+    FORMULAS: formulas,
     CONSOLE: console,
     OPTIONS: options,
     SHARED_OPTIONS: shared_options,
