@@ -44,6 +44,8 @@ copybutton_line_continuation_character = "\\"
 _LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?", re.MULTILINE)
 _FENCE = re.compile(r"^```(?:bench|speed|reading)$", re.MULTILINE)
 """Blocks whose contents tools/docs.py generates."""
+_LIVE = re.compile(r"^<!-- live (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+"""A picture, in place of which the site shows the page of a model in its gallery."""
 
 
 def rewrite_links(text: str, path: Path, page: Path) -> str:
@@ -62,6 +64,15 @@ def rewrite_links(text: str, path: Path, page: Path) -> str:
         return f"{match[1]}{shown}{match[3] or ''}"
 
     return _LINK.sub(link, text)
+
+
+def live_page(match: re.Match[str]) -> str:
+    """Return a frame with the page of a model."""
+    address = f"gallery/models/{match[1]}.html"
+    return (
+        f'<iframe class="live" src="{address}" title="The page of {match[1]}" loading="lazy">'
+        f'</iframe>\n<p><a href="{address}">Open it in a page of its own</a></p>'
+    )
 
 
 def navigation(text: str) -> str:
@@ -105,6 +116,7 @@ def rewrite_source(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG
         "<!-- the gallery of this site -->",
         '<p><a href="gallery/index.html">Open the gallery</a></p>',
     )
+    source[0] = _LIVE.sub(live_page, source[0])
     if name == "index":
         source[0] += f"\n{navigation(source[0])}"
     elif name == "decisions/README":

@@ -103,7 +103,10 @@ def written(row: Row) -> str:
 
 
 def table(name: str) -> str:
-    """Return one of the tables in Markdown; N stands for the model's total."""
+    """Return one of the tables in Markdown, or the letters; N stands for the model's total."""
+    if name == "letters":
+        letters = llamath.load(DENSE).count.formula.letters
+        return "Llama 3 8B: " + ", ".join(f"{x} = {n:,}" for x, n in letters.items())
     total = str(int(answer("total/total")))
     lines = ["| what | formula | value |", "| --- | --- | ---: |"]
     for row in TABLES[name]():

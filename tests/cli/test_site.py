@@ -12,12 +12,14 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
+from llamath.web.gallery import site_files
+
 pytest.importorskip("sphinx")
 pytest.importorskip("myst_parser")
 pytest.importorskip("furo")
 
 DOCS = Path(__file__).parents[2] / "docs"
-APART = {"gallery/index.html"}
+APART = {"gallery/index.html", "gallery/models/llama-3-8b.html"}
 """Pages that `make site` writes beside those of Sphinx."""
 GENERATED = {"genindex", "search"}
 
@@ -64,7 +66,7 @@ def test_every_link_inside_the_site_leads_to_a_page(site: Path) -> None:
     broken = []
     for page in site.rglob("*.html"):
         for href in re.findall(
-            r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]+)"', page.read_text()
+            r'<(?:a|iframe|link|img|script)\b[^>]*?\b(?:href|src)="([^"]+)"', page.read_text()
         ):
             address, anchor = urldefrag(unescape(href))
             if re.match(r"[a-z]+:", address):
@@ -105,6 +107,13 @@ def test_search_knows_the_words_of_every_page_but_decisions(site: Path) -> None:
     decisions = {x for x in names if x.startswith("decisions/")}
     assert found == names - decisions
     assert len(decisions) > 40 and sum(x.startswith("tutorials/") for x in found) == 12
+
+
+@pytest.mark.slow
+def test_the_front_page_shows_a_live_page(site: Path) -> None:
+    shown = re.findall(r'<iframe class="live" src="([^"]+)"', (site / "index.html").read_text())
+    assert shown == ["gallery/models/llama-3-8b.html"] and set(shown) < APART
+    assert site_files._LINK.format(id="llama-3-8b") == "models/llama-3-8b.html"
 
 
 def test_twenty_questions_have_a_command_each() -> None:
