@@ -1,4 +1,6 @@
-"""The syllabus for lecturers: its commands write worksheets and keys."""
+"""What teaches: the commands of the syllabus write worksheets, and the pictures of formulas are
+drawn from them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import concept_pictures
 from llamath.cli import cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "teach.md"
@@ -36,3 +39,8 @@ def test_each_worksheet_of_the_syllabus_is_written(
     (sheet,) = tmp_path.iterdir()
     text = sheet.read_text()
     assert ("Solution" in text) == ("--solutions" in command) and "?" in text
+
+
+@pytest.mark.parametrize("name", concept_pictures.PICTURES)
+def test_pictures_of_formulas_are_what_their_tool_draws(name: str) -> None:
+    assert concept_pictures.file_of(name).read_text() == concept_pictures.PICTURES[name]()
