@@ -454,9 +454,22 @@ def _run_passes(
             for row in (0, 5, 2**40, -1):
                 if status == 0 and (address := library.session_logits(session, row)):
                     ctypes.string_at(address, 4 * model.kept_logits if of_pass else 4)
+            _read_results(library, session, found, rng)
         return "ran" if outcomes[0] else "ended in a pass"
     finally:
         library.session_destroy(session)
+
+
+def _read_results(library: Library, session: int, found: Original, rng: random.Random) -> None:
+    """Read what the last pass left, and the weights of attention, where they are given out."""
+    rows, widths = ctypes.c_int64(), [x.width for x in found.model.program.buffers]
+    for number in (-1, len(widths), rng.randrange(len(widths))):
+        address = library.session_buffer(session, number, rows)
+        if address and number < len(widths):
+            ctypes.string_at(address, min(4 * rows.value, 4))
+    for number in (-1, found.counts[0], rng.randrange(found.counts[0])):
+        weights = (ctypes.c_float * rng.choice((1, 100, 10_000)))()
+        library.session_attention(session, number, ctypes.addressof(weights), len(weights))
 
 
 def _mutate_pass(segments: list[Segment], ids: list[int], rng: random.Random) -> None:

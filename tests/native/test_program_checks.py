@@ -152,7 +152,7 @@ def test_programs_that_leave_their_memory_are_refused(monkeypatch: pytest.Monkey
     made: dict[str, Any] = {}
     for family, change, message in MISTAKES:
         tree, stored = made.setdefault(family, parts(family))
-        monkeypatch.setattr(engine, "lower", lambda x, change=change: change(lower(x)))
+        monkeypatch.setattr(engine, "lower", lambda x, _keep, change=change: change(lower(x)))
         with pytest.raises(LlamathError) as error:
             NativeModel(tree, stored, "fp32", threads=1)
         assert message in str(error.value), (family, message)
@@ -162,7 +162,7 @@ def test_programs_that_leave_their_memory_are_refused(monkeypatch: pytest.Monkey
 
 def test_an_operation_is_named_in_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, stored = parts("llama")
-    monkeypatch.setattr(engine, "lower", lambda x: changed(lower(x), "rope", ints=(7, 0)))
+    monkeypatch.setattr(engine, "lower", lambda x, _keep: changed(lower(x), "rope", ints=(7, 0)))
     with pytest.raises(
         LlamathError,
         match=r"operation \d+ \(rope\): the rotary embedding is 7, expected 0 to 0 \(layers\.0\.attn",

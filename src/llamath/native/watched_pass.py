@@ -23,6 +23,8 @@ from .program import Result
 
 _TOP, _NUMBERS, _KEYS = 5, 4, 3
 """How many likely next tokens, numbers of a step and tokens of a head are shown."""
+_LEAST_SHARE = 0.005
+"""What a head attends to less is not shown, where it attends to something more."""
 
 
 class WatchedValue(NamedTuple):
@@ -161,7 +163,7 @@ class WatchedPass(Report):
         )
         yield from self._heads()
         yield Table(
-            columns=(Column("next token", key="token"), Column("probability", "percent")),
+            columns=(Column("next token", key="token"), Column("probability", "percent.1")),
             rows=tuple((repr(safe(x.text, 40)), x.probability) for x in self.likely),
         )
         layers = len({x.split(".")[1] for x in self.names if x.startswith("layers.")})
@@ -173,8 +175,9 @@ class WatchedPass(Report):
             weights = self[name].tolist()[-1]
             rows = []
             for head, row in enumerate(weights):
-                best = sorted(range(len(row)), key=lambda i: -row[i])[:_KEYS]
-                seen = ", ".join(f"{safe(self.texts[i], 40)!r} {row[i]:.0%}" for i in best)
+                most = sorted(zip(row, self.texts, strict=True), key=lambda x: -x[0])[:_KEYS]
+                shares = [(x, y) for x, y in most if x >= _LEAST_SHARE] or most[:1]
+                seen = ", ".join(f"{safe(y, 40)!r} {x:.0%}" for x, y in shares)
                 rows.append((head, seen))
             yield Table(
                 title=f"{name}: what the last token attends to",
