@@ -115,8 +115,11 @@ UNTIL_WHOLE = """new Promise((done) => {
   look();
 })"""
 """Waits until the page has drawn all of its sections."""
-FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
-UNTIL_DRAWN = f"{FRAMES}.then(() => {UNTIL_WHOLE})"
+FRAMES = """async () => {
+  for (let i = 0; i < 3; i++) await new Promise((done) => { requestAnimationFrame(done); setTimeout(done, 20_000); });
+}"""
+"""Waits for three frames. On a busy machine Chromium may draw no more of a window whose size has changed; then it goes on."""
+UNTIL_DRAWN = f"() => ({FRAMES})().then(() => {UNTIL_WHOLE})"
 
 
 def visit(tab: Any, address: str) -> None:
