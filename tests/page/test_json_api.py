@@ -14,10 +14,12 @@ import llamath
 from llamath.cli.report_tools import TOOLS, parameters, required
 from llamath.utils.errors import ArgumentError, ConfigError, LlamathError, RemoteError, UnknownModel
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.server import work_slots
 from llamath.web.server.error_page import PageError
 from llamath.web.server.json_api import ApiAnswer
+from llamath.web.server.timeouts import ConnectionLimits
 from support.reference_data import computed_slugs
-from support.serving import Place, served
+from support.serving import HANG_S, Place, served
 from support.typed_commands import Typed
 
 pytest.importorskip("uvicorn")
@@ -27,8 +29,12 @@ GPUS = ("rtx-3060", "8xh100", "4090+3060", "mem=24GiB bw=1TB/s bf16=300TF")
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    with served([load_with_checkpoint(FOLDER)]) as found:
-        yield found
+    """A server whose answers may take as long as a busy machine needs."""
+    limits = ConnectionLimits(response_seconds=HANG_S)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work_slots, "WORK_SECONDS", HANG_S)
+        with served([load_with_checkpoint(FOLDER)], limits=limits) as found:
+            yield found
 
 
 def query(**values: object) -> str:
