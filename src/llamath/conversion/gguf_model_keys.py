@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 from ..analysis.storage.gguf_mixture import gguf_traits
 from ..checkpoint.formats.gguf import Array
 from ..checkpoint.formats.manifest import Tensor
-from ..checkpoint.gguf_metadata import ARCHITECTURES, ROPE_FREQS, config_from_gguf
+from ..checkpoint.gguf_metadata import ARCHITECTURES, config_from_gguf
 from ..checkpoint.gguf_metadata.gguf_architectures import Architecture
 from ..checkpoint.gguf_metadata.gguf_keys import ROPE_SCALING
+from ..checkpoint.gguf_metadata.gguf_rope import rotary_factors
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import MLP, Attention, AttentionBase, MoE
 from ..core.latent_attention import LatentAttention
@@ -28,10 +29,8 @@ from ..core.positions import (
     Alibi,
     DynamicRope,
     LinearRope,
-    Llama3Rope,
     LogNScaling,
     LongRope,
-    ProportionalRope,
     QwenDynamicRope,
     Rope,
     TemperatureTuning,
@@ -309,19 +308,7 @@ class _Facts:
     @cached_property
     def rotary_tensors(self) -> dict[str, Sequence[float]]:
         """The values of small tensors of rotary factors by name."""
-        rope = self.rope
-        if isinstance(rope, Llama3Rope):
-            return {ROPE_FREQS: rope.divisors()}
-        if isinstance(rope, LongRope):
-            return {
-                "rope_factors_long.weight": rope.long_factor,
-                "rope_factors_short.weight": rope.short_factor,
-            }
-        if isinstance(rope, ProportionalRope):
-            return {
-                ROPE_FREQS: [1.0] * (rope.dim // 2) + [1e30] * ((rope.head_dim - rope.dim) // 2)
-            }
-        return {}
+        return rotary_factors(self.rope)
 
     def resolved(self, *names: str) -> Any:
         """Return the value of the first of these config keys that is present, or its default."""

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from math import inf, isclose, pi
 from typing import Any
 
-from ...core.positions import Llama3Rope, longrope_angle_factor
+from ...core.positions import (
+    Llama3Rope,
+    LongRope,
+    ProportionalRope,
+    Rope,
+    longrope_angle_factor,
+)
 from .gguf_header import GGUFHeader
 from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, rotary_dim
 
@@ -24,6 +30,18 @@ _UNKNOWN_FACTORS = (
 )
 _TOLERANCE = 1e-4
 """Relative tolerance for factors in single precision."""
+
+
+def rotary_factors(rope: Rope | None) -> dict[str, Sequence[float]]:
+    """Return the small tensors that store a scaling, by name."""
+    if isinstance(rope, Llama3Rope):
+        return {ROPE_FREQS: rope.divisors()}
+    if isinstance(rope, LongRope):
+        return dict(zip(ROTARY_TENSORS[1:], (rope.long_factor, rope.short_factor), strict=True))
+    if isinstance(rope, ProportionalRope):
+        kept, others = rope.dim // 2, (rope.head_dim - rope.dim) // 2
+        return {ROPE_FREQS: [1.0] * kept + [1e30] * others}
+    return {}
 
 
 def rope_theta(h: GGUFHeader) -> float:
