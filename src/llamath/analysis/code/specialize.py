@@ -7,11 +7,11 @@ The source is edited in place, so that its lines and comments stay as they were 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from .line_breaks import WIDTH, break_line
@@ -44,11 +44,13 @@ class Source:
 def support_sources() -> Mapping[str, Source]:
     """Return the functions and classes of `support/` by name."""
     found: dict[str, Source] = {}
-    for path in sorted(Path(__file__).with_name("support").glob("*.py")):
-        text = path.read_text(encoding="utf-8")
+    folder = os.path.join(os.path.dirname(__file__), "support")
+    for name in sorted(x for x in os.listdir(folder) if x.endswith(".py")):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            text = file.read()
         for node in ast.parse(text).body:
             if isinstance(node, _Function):
-                found[node.name] = Source(node, text.split("\n"), path.stem)
+                found[node.name] = Source(node, text.split("\n"), name.removesuffix(".py"))
     return found
 
 
