@@ -339,10 +339,12 @@ def run(*args: str, width: int = 80) -> str:
 
 def test_the_json_contract() -> None:
     output = json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json"))
-    assert output.keys() == {"model", "number", "candidates"} and output["number"] == 3_540_389_888
+    assert output.keys() == {"model", "number", "explained", "candidates"}
+    assert (output["number"], output["explained"]) == (3_540_389_888, True)
     first = output["candidates"][0]
     assert (
-        first.keys() == {"exact", "residue", "confidence", "mistake", "summary", "terms"}
+        first.keys()
+        == {"exact", "residue", "confidence", "likelihood", "mistake", "summary", "terms"}
         and first["exact"] is True
         and first["residue"] == 0
     )
@@ -356,7 +358,8 @@ def test_the_json_contract() -> None:
         x["value"] for x in near["terms"]
     ) == 8_030_257_152
     none = json.loads(run("explain", "123456789013", "--like", "llama-3-8b", "--json"))
-    assert none == {"model": None, "number": 123_456_789_013, "candidates": []}
+    number = 123_456_789_013
+    assert none == {"model": None, "number": number, "explained": False, "candidates": []}
 
 
 @pytest.mark.parametrize(

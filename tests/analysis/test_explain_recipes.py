@@ -57,14 +57,14 @@ def catalog() -> tuple[list[BaseModel], dict[int, str], int]:
 
 
 def first_claims(counts: Any) -> list[tuple[int, str, bool, Candidate | None]]:
-    """The first explanation of each count, and whether it is right; one that is only possible claims nothing where nothing may be found."""
+    """The first explanation of each count, and whether it is right; one that is a guess claims nothing where nothing may be found."""
     bases, known, models = catalog()
     claims = []
     for number, what, words in counts:
         report = explain_number(number, [x for x in bases if number < 4 * x.total], models, known)
-        first = report.candidates[0] if report.explained else None
+        first = next((x for x in report.candidates if x.exact), None)
         if words is None:
-            is_right = first is None or first.likelihood == "possible"
+            is_right = first is None or first.is_guess
         else:
             is_right = first is not None and all(
                 word in " ".join((first.summary, *first.also)) for word in words
@@ -107,7 +107,7 @@ def test_few_first_claims_of_a_second_sample_are_false(
     false = [
         (number, what, x.summary)
         for number, what, is_right, x in claims
-        if x and not is_right and x.likelihood != "possible"
+        if x and not is_right and not x.is_guess
     ]
     assert per_false * len(false) <= max(len(claims), per_false), false
 
@@ -372,7 +372,7 @@ def test_random_multiples_of_1024_are_rarely_likely(slug: str) -> None:
         for number in numbers
         if (x := explain_number(number, [base], 220, {}).candidates) and x[0].exact
     ]
-    assert sum(x.likelihood != "possible" for x in first) <= 1
+    assert sum(not x.is_guess for x in first) <= 1
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_exit_code_is_1_if_nothing_was_found(args: tuple[str, ...], code: int) -
 def test_confidence_is_stated() -> None:
     run = lambda *args: CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args]).stdout  # noqa: E731
     assert "8,030,261,248 (8.03B): very likely, 100%" in run("8030261248", "--like", "llama-3-8b")
-    assert "4,194,304: possible: " in run("4194304", "--brief")
+    assert "4,194,304: a guess: " in run("4194304", "--brief")
 
 
 @pytest.mark.slow
@@ -408,7 +408,7 @@ def test_the_size_of_a_matrix_hides_no_adapters() -> None:
 
 
 @pytest.mark.slow
-def test_wrong_explanations_of_random_adapters_are_only_possible(
+def test_wrong_explanations_of_random_adapters_are_guesses(
     request: pytest.FixtureRequest,
 ) -> None:
     """Settings that the bits were not set by; the counts are those of the trees. Different causes often give the same number."""
@@ -438,9 +438,8 @@ def test_wrong_explanations_of_random_adapters_are_only_possible(
             + build_adapters(model.tree, rank, [targets], model.family.hf).parameters
         )
         report = explain_number(number, [x for x in bases if number < 4 * x.total], models, known)
-        assert report.explained
-        first = report.candidates[0]
+        first = next(x for x in report.candidates if x.exact)
         is_right = model.name in (first.base, *first.also) and f"rank {rank} on" in first.summary
         right += is_right
-        wrong += not is_right and first.likelihood != "possible"
+        wrong += not is_right and not first.is_guess
     assert wrong == 0 and right >= number_of_adapters * 2 // 3

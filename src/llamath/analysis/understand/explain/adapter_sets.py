@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...size.training.lora_adapters import LinearMatrix
+from ....checkpoint.naming.scheme import fused_scheme
+from ....core.tree import fold
+from ...size.training.lora_adapters import LinearMatrix, list_matrices
 from .explain_base import BaseModel
 from .vision_towers import VISION_TOWERS
 
@@ -128,12 +130,30 @@ def _further_targets(
     yield "all linear layers and routers", (*inside, *routers), 1.5
     yield "q, k, v, o and the routers", (*attention, *routers), 3.0
     yield "all linear layers but the experts", dense, 3.0
+    fused = tuple(x for x in _fused_matrices(base) if x.group == "experts")
+    if fused:
+        where = "the fused experts (gate_up_proj and down_proj)"
+        yield where, fused, 3.0
+        yield f"q, k, v, o and {where}", (*attention, *fused), 3.5
+        yield f"all linear layers and {where}", (*dense, *fused), 3.5
+
+
+def _fused_matrices(base: BaseModel) -> tuple[LinearMatrix, ...]:
+    """Return the matrices as transformers 5 has them in memory, where peft adapts the gate and the
+    up projection of an expert as one (`target_parameters`); none if the files have them so, too.
+    """
+    scheme = fused_scheme(base.scheme) if base.scheme else None
+    return list_matrices(base.tree, scheme) if scheme else ()
 
 
 def _vision_sets(base: BaseModel, inside: Sequence[LinearMatrix]) -> Iterator[AdapterSet]:
-    """Yield LoRA on all linear layers of a text model and its vision tower, and on those of the
-    tower alone.
+    """Yield LoRA on a text model and its vision tower, on parts of both, and on the tower alone.
+    Where the model has no tower, it is one of the published ones, which are added whole.
     """
+    tower_layers = [x for x in base.matrices if x.paths[0].startswith("vision.layers.")]
+    if tower_layers:
+        yield from _tower_sets(inside, tower_layers, _around_tower(base))
+        return
     for tower in VISION_TOWERS:
         if base.family in tower.families and tower.linears:
             per = tower.adapter_parameters(base.width)
@@ -146,6 +166,52 @@ def _vision_sets(base: BaseModel, inside: Sequence[LinearMatrix]) -> Iterator[Ad
                 tower=per,
             )
             yield AdapterSet(name, 4.5, per, tower=per)
+
+
+def _around_tower(base: BaseModel) -> list[LinearMatrix]:
+    """Return the linear layers around those of the tower: of its patches and of its projector."""
+    linear = (x for x in fold(base.tree) if x.weight.role == "matmul")
+    paths = {x.pattern.removesuffix(".weight") for x in linear}
+    return [
+        x
+        for x in base.matrices
+        if x.paths[0].startswith(("vision.", "projector."))
+        and not x.paths[0].startswith("vision.layers.")
+        and x.paths[0] in paths
+    ]
+
+
+def _tower_sets(
+    inside: Sequence[LinearMatrix], tower: Sequence[LinearMatrix], around: Sequence[LinearMatrix]
+) -> Iterator[AdapterSet]:
+    """Yield the sets that libraries offer as switches: text and vision or vision alone, attention
+    and MLP or one of them; experts are mostly left out.
+    """
+    dense = [x for x in inside if x.group != "experts"]
+    parts = {
+        "attention and MLP": ("attn", "mlp"),
+        "attention": ("attn",),
+        "MLP": ("mlp",),
+    }
+    but = "" if len(dense) == len(inside) else ", without the experts"
+    choices = {}
+    for (what, words), bits in zip(parts.items(), (0.5, 1.0, 1.5), strict=True):
+        text, vision = (
+            [x for x in matrices if any(f".{word}." in x.paths[0] for word in words)]
+            for matrices in (dense, tower)
+        )
+        choices[f"the {what} of text and vision{but}"] = (*text, *vision), 1.0 + bits
+        choices[f"the {what} of the vision tower"] = tuple(vision), 3.0 + bits
+    whole = (*tower, *around)
+    choices["all linear layers of text and vision"] = (*inside, *whole), 1.5
+    choices["all linear layers of the vision tower and its projector"] = whole, 3.5
+    if but:
+        choices[f"all linear layers of text and vision{but}"] = (*dense, *whole), 2.0
+    known = {tuple(inside), tuple(dense)}
+    for what, (targets, bits) in choices.items():
+        if targets and targets not in known:
+            known.add(targets)
+            yield AdapterSet(what, bits, _per_rank(targets), matrices=targets)
 
 
 def _soft_prompts(base: BaseModel) -> Iterator[AdapterSet]:

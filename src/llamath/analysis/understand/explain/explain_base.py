@@ -21,6 +21,7 @@ LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
 """The kinds of matrices that quantization packs: all linear layers except routers."""
 _MATRIX_KINDS = (*LINEAR_KINDS, "router", "kv_bias", "norm", "buffer", "rest")
 """Every parameter of a layer belongs to one of these kinds."""
+_TOWERS = ("vision.", "projector.", "audio.", "audio_projector.")
 
 
 class LayerKind(NamedTuple):
@@ -149,6 +150,15 @@ class BaseModel(Record):
         """
         return sum(
             int(x.weight.parameters) * int(x.copies) for x in fold(self.tree) if x.weight.buffer
+        )
+
+    @cached_property
+    def towers(self) -> int:
+        """The parameters of the towers for images and sound, with their projectors."""
+        return sum(
+            int(x.weight.parameters) * int(x.copies)
+            for x in _outside(self.tree)
+            if x.pattern.startswith(_TOWERS)
         )
 
     @cached_property

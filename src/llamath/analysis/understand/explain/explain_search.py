@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....core.tree import fold
 from ....questions.layout import Layout
+from ....utils.number_format import format_count
 from ...storage.parallel_layout import layout_problems, pipeline_stages, weight_shards
 from .explain_base import BaseModel
-from .hypotheses import MAX_MOVES, Hypothesis, HypothesisSpace
-from .moves import UNPACKED, Move, Packing
+from .hypotheses import (
+    MAX_MOVES,
+    Hypothesis,
+    HypothesisSpace,
+    LayerShape,
+    Moves,
+    elements_per_vocab_row,
+)
+from .moves import UNPACKED, Move
 from .priors import (
     CHANGED_FILES_BITS,
     FOREIGN_FROM_BITS,
     FOREIGN_VOCAB_BITS,
     MAX_RANK,
+    MAX_VOCAB,
     PARTIAL_COUNT_BITS,
     RANK_BITS,
     adapted_size_bits,
@@ -100,10 +110,11 @@ _MIN_MOVE_BITS = 3.5
 """The bits of the most likely move and rank."""
 _MIN_VOCAB_BITS = 7.0
 """The bits of the most likely vocabulary size other than the model's own."""
+_MOST_COMMON_RANK = max(RANK_BITS)
 
 
 def _with_adapters(
-    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int
+    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, moves: Moves, max_moves: int
 ) -> Iterator[Hypothesis]:
     """Yield model plus adapters: solve for the rank, with at most one more move; or take a
     common rank and another vocabulary size.
@@ -131,16 +142,12 @@ def _with_adapters(
         if max_moves < 1 or start + _MIN_MOVE_BITS > space.bits:
             continue
         is_plain = not (x.whole_row or x.per_rank_row)
-        for move in moves:
+        is_near = moves.least < rest <= moves.most + MAX_RANK * per
+        for move in moves.every if is_near else ():
             r = rest - move.value
-            if x.tower and move.group != "vision":
-                continue  # adapters on a tower that is not counted
-            if (
-                r > 0
-                and r % per == 0
-                and (is_plain or move.tables < 0)
-                and (prior := rank_prior(r // per, x.kind))
-            ):
+            if r % per or r <= 0 or (x.tower and move.group != "vision"):
+                continue  # or adapters on a tower that is not counted
+            if (is_plain or move.tables < 0) and (prior := rank_prior(r // per, x.kind)):
                 bits = (
                     start
                     + prior.bits
@@ -168,6 +175,9 @@ def _with_vocab(
     V, x = space.base.vocabulary, hypothesis.adapters
     assert x is not None
     per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
+    per_entry = row + _MOST_COMMON_RANK * x.per_rank_row + x.whole_row
+    if not -V * per_entry < rest < MAX_VOCAB * per_entry + _MOST_COMMON_RANK * per:
+        return
     for r, bits in RANK_BITS.items():
         each = row + r * x.per_rank_row + x.whole_row
         if hypothesis.bits + bits + _MIN_VOCAB_BITS > space.bits or not each:
@@ -202,9 +212,7 @@ def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]
 def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield every hypothesis that gives exactly this number."""
     least, most = space.reach
-    for shape, packing, value, bits in space.stored_counts():
-        if number - value < least or (shape.moves and number - value > most):
-            continue
+    for shape, packing, value, bits in space.stored_counts(number - most, number - least):
         num_moves = len(shape.moves) + (packing is not UNPACKED)
         hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=number)
         moves = space.compatible_moves(shape, packing)
@@ -218,25 +226,25 @@ def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
                 yield from _with_adapters(
                     space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
                 )
+    yield from _with_other_depth(space, number)
     yield from _adapters_alone(space, number)
     yield from (x for x in shards(space, number) if x.value == number)
 
 
 def _with_moves(
-    hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int
+    hypothesis: Hypothesis, residue: int, moves: Moves, max_moves: int
 ) -> Iterator[Hypothesis]:
     """Yield combinations of moves without free parameters."""
     if residue == 0:
         yield hypothesis
     if max_moves < 1:
         return
-    by_value: dict[int, list[Move]] = {}
-    for move in moves:
-        by_value.setdefault(move.value, []).append(move)
-    for move in by_value.get(residue, ()):
+    if not 2 * moves.least <= residue <= 2 * moves.most:
+        return
+    for move in moves.by_value.get(residue, ()):
         yield _add_moves(hypothesis, move)
-    for first in moves if max_moves > 1 else ():
-        for second in by_value.get(residue - first.value, ()):
+    for first in moves.every if max_moves > 1 else ():
+        for second in moves.by_value.get(residue - first.value, ()):
             if first.group < second.group:
                 yield _add_moves(hypothesis, first, second)
 
@@ -249,17 +257,14 @@ def _with_other_vocab(
     space: HypothesisSpace,
     hypothesis: Hypothesis,
     residue: int,
-    candidates: list[Move],
+    candidates: Moves,
     max_moves: int,
 ) -> Iterator[Hypothesis]:
     """Yield another vocabulary size with at most one more move."""
     base = space.base
     if hypothesis.bits + _MIN_VOCAB_BITS > space.bits:
         return
-    for move in (None, *(candidates if max_moves > 0 else ())):
-        row = _elements_per_vocab_row(base, move, hypothesis.packing)
-        if not row:
-            continue
+    for move, row in candidates.rows if max_moves > 0 else candidates.rows[:1]:
         change, rest = divmod(residue - (move.value if move else 0), row)
         if rest:
             continue
@@ -276,23 +281,68 @@ def _with_other_vocab(
             yield hypothesis._replace(moves=moves, vocabulary=base.vocabulary + change, bits=bits)
 
 
-def _elements_per_vocab_row(base: BaseModel, move: Move | None, packing: Packing) -> int:
-    """The parameters per vocabulary entry in the tables that are counted; 0 if a packed head
-    makes that fractional.
+_MIN_DEPTH_BITS, _DEPTH_BITS = 4.0, 8.0
+"""The bits of half or twice as many layers, and of any other number of them."""
+_BIASES_BITS = 3.5
+"""The bits of norms with biases, as LayerNorm has them."""
+_PLAIN_VOCAB_BITS = 8.0
+"""The most bits of a vocabulary beside another number of layers: with two free numbers most counts
+of a model of these widths fit, so the vocabulary must be one that models have.
+"""
+
+
+def _with_other_depth(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+    """Yield another number of layers, with the vocabulary size that it implies: a config of the
+    same widths. Only for models whose layers have one size; a layer or two more or less are among
+    the shapes.
     """
-    embed, head = base.outside_layers["embed_row"], base.outside_layers["head_row"]
-    if packing.head:
-        return 0
-    if move is None or move.tables < 0:
-        return base.vocab_row
-    return {0: 0, 1: embed, 2: embed + head, 3: head}[move.tables]
+    base = space.base
+    if space.bits < _MIN_DEPTH_BITS or len({x.sums for x in base.kinds}) != 1:
+        return
+    kind, depth = base.kinds[0], sum(x.times for x in base.kinds)
+    around = base.total - depth * kind.size - base.vocabulary * base.vocab_row
+    norm = kind.elements("norm")
+    has_biases = any(x.group == "norm" and x.weight.role == "bias" for x in fold(kind.block))
+    for biases in (0, norm) if norm and not has_biases else (0,):
+        size = kind.size + biases
+        rest = number - around - (base.outside_layers["final_norm"] if biases else 0)
+        least = (rest - MAX_VOCAB * base.vocab_row) // size
+        for layers in range(max(1, least), min(rest // size, 2 * depth) + 1):
+            if abs(layers - depth) > 2:
+                yield from _of_depth(space, number, layers, rest - layers * size, bool(biases))
+
+
+def _of_depth(
+    space: HypothesisSpace, number: int, layers: int, tables: int, has_biases: bool
+) -> Iterator[Hypothesis]:
+    """Yield the model with this number of layers, if its vocabulary explains `tables`."""
+    base, V = space.base, space.base.vocabulary
+    kind, depth = base.kinds[0], sum(x.times for x in base.kinds)
+    vocabulary, left = divmod(tables, base.vocab_row) if base.vocab_row else (V, tables)
+    prior = vocab_prior(vocabulary, V, space.known_vocab_sizes)
+    if left or (vocabulary != V and (prior is None or prior.bits > _PLAIN_VOCAB_BITS)):
+        return
+    bits = _MIN_DEPTH_BITS if layers in (depth // 2, 2 * depth) else _DEPTH_BITS
+    change = (layers - depth) * kind.size
+    what = f"{format_count(layers, 'layer')} instead of {depth}"
+    deeper = Move("depth", what, change, f"{layers - depth:+d}·{kind.size:,}", bits)
+    shape = LayerShape((deeper,), ((kind, layers),), base.total + change, bits)
+    moves: tuple[Move, ...] = ()
+    if has_biases:
+        inside, final = layers * kind.elements("norm"), base.outside_layers["final_norm"]
+        formula = f"{inside:,} in layers + {final:,}"
+        moves = (Move("norms", "norms with biases", inside + final, formula, _BIASES_BITS),)
+    bits += sum(x.bits for x in moves) + (3 + prior.bits if prior else 0)
+    if bits <= space.bits:
+        new = vocabulary if prior else None
+        yield Hypothesis(base, shape, moves=moves, vocabulary=new, bits=bits, value=number)
 
 
 def _move_at_vocab(base: BaseModel, move: Move, vocabulary: int) -> Move:
     """Recompute a move on the vocabulary tables for another vocabulary size."""
     if move.tables < 0 or not move.value:
         return move
-    per_row = _elements_per_vocab_row(base, move, UNPACKED) - base.vocab_row
+    per_row = elements_per_vocab_row(base, move, UNPACKED) - base.vocab_row
     value = move.value + per_row * (vocabulary - base.vocabulary)
     return move._replace(
         value=value, formula=f"{'−' if value < 0 else ''}{vocabulary:,}·{abs(per_row):,}"
@@ -307,8 +357,9 @@ def all_hypotheses(space: HypothesisSpace, max_moves: int) -> Iterator[Hypothesi
             continue
         hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=value)
         yield hypothesis
-        moves = space.compatible_moves(shape, packing) if num_moves < max_moves else []
-        for i, first in enumerate(moves):
+        room = space.bits - bits
+        moves = [x for x in space.compatible_moves(shape, packing).every if x.bits <= room]
+        for i, first in enumerate(moves if num_moves < max_moves else ()):
             yield _add_moves(hypothesis, first)._replace(value=value + first.value)
             for second in moves[i + 1 :] if num_moves + 1 < max_moves else ():
                 if first.group != second.group:

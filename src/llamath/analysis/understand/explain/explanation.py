@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from math import log2
+from math import inf, log2
 from typing import ClassVar, NamedTuple
 
 from ....catalog import Preset, presets, read_preset
@@ -34,6 +34,7 @@ from .hypotheses import Hypothesis, HypothesisSpace
 from .known_numbers import KnownNumber, could_be_product, known_numbers
 from .moves import PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
 from .priors import evidence_bits, excess_bits, vocab_prior
+from .tensor_counts import MOST_TENSORS, known_tensor_counts
 
 
 def explanation_terms(hypothesis: Hypothesis, known: Mapping[int, str]) -> Iterator[Term]:
@@ -174,7 +175,7 @@ _MORE_CHANGES_BITS = 2.0
 """The bits of each change after the second."""
 _UNKNOWN_CAUSE_BITS = 5.0
 """An unknown cause is this many bits shorter than the information in the number."""
-_LIKELIHOODS = {"very likely": 0.9, "likely": 0.6, "possible": 0.0}
+_LIKELIHOODS = {"very likely": 0.9, "likely": 0.6, "a guess": 0.0}
 """Words for a confidence, each with the least that it stands for."""
 
 
@@ -182,7 +183,7 @@ class Candidate(Record):
     """One explanation; its terms and the residue sum to the number."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("exact", "residue", "confidence", "mistake", "summary", "terms"),
+        *("exact", "residue", "confidence", "likelihood", "mistake", "summary", "terms"),
     )
 
     base: str
@@ -196,10 +197,15 @@ class Candidate(Record):
 
     @property
     def likelihood(self) -> str:
-        """The confidence in words."""
+        """The confidence in words: "very likely", "likely" or "a guess"; empty for near misses."""
         if self.confidence is None:
             return ""
         return next(word for word, least in _LIKELIHOODS.items() if self.confidence >= least)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it gives the number and is less than likely."""
+        return self.likelihood == "a guess"
 
     @property
     def exact(self) -> bool:
@@ -230,7 +236,7 @@ class RoundedNumber(NamedTuple):
 class Explanation(Report):
     """The explanations of a parameter count, the simplest first."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("model", "number", "candidates")
+    json_fields: ClassVar[tuple[str, ...]] = ("model", "number", "explained", "candidates")
 
     number: int
     name: str  # the rounded number as given; empty for an exact number
@@ -242,18 +248,22 @@ class Explanation(Report):
 
     @property
     def explained(self) -> bool:
-        """Whether an explanation is exact, or a count rounds to the given one."""
-        low, high = self.bounds
-        return any(low <= x.value < high for x in self.candidates)
+        """Whether the first candidate is exact and at least likely, or a count rounds to the given
+        one.
+        """
+        if self.name:
+            low, high = self.bounds
+            return any(low <= x.value < high for x in self.candidates)
+        return any(x.exact and not x.is_guess for x in self.candidates[:1])
 
     @property
     def model(self) -> str | None:
-        """The model of the simplest explanation."""
+        """The model of the first candidate."""
         return self.candidates[0].base if self.candidates else None
 
     @property
     def summary(self) -> str:
-        """The number and its simplest explanation."""
+        """The number and its simplest explanation, or a near miss or a guess, which it calls so."""
         number = self.name or f"{self.number:,}"
         if not self.candidates:
             return f"{number}: no explanation"
@@ -264,8 +274,14 @@ class Explanation(Report):
             if len(self.candidates) > 1
             else ""
         )
-        likelihood = f"{best.likelihood}: " if best.likelihood in ("likely", "possible") else ""
-        return f"{number}: {likelihood}{best.summary}{residue}{more}"
+        return f"{number}: {self._claim(best)}{best.summary}{residue}{more}"
+
+    def _claim(self, best: Candidate) -> str:
+        """Return what the first candidate is, before its summary."""
+        if not (best.exact or self.explained):
+            return "near miss: "
+        is_plain = self.name or best.likelihood == "very likely"
+        return "" if is_plain else f"{best.likelihood}: "
 
     @property
     def headline(self) -> str:
@@ -277,12 +293,21 @@ class Explanation(Report):
             return f"{safe(self.name, 40)}, {low:,} to {high - 1:,}: {verdict}"
         if self.explained:
             best = self.candidates[0]
-            share = f", {best.confidence:.0%}" if best.confidence is not None else ""
             kind = "no count of a model, but a common mistake: " if best.mistake else ""
-            verdict = f"{kind}{best.likelihood}{share}"
+            verdict = f"{kind}{best.likelihood}, {best.confidence:.0%}"
         else:
-            verdict = "no exact explanation" + ("; near misses" if self.candidates else "")
+            verdict = self._not_explained()
         return f"{self.number:,} ({short_count(self.number)}): {verdict}"
+
+    def _not_explained(self) -> str:
+        """Return that there is no explanation, and what is listed instead."""
+        guesses = [x for x in self.candidates if x.exact]
+        if not guesses:
+            return "no explanation" + ("; near misses" if self.candidates else "")
+        near = "near misses and " if len(guesses) < len(self.candidates) else ""
+        shares = [x.confidence or 0.0 for x in guesses]
+        several = "ambiguous" if sum(shares) >= _LIKELIHOODS["likely"] else "no likely explanation"
+        return f"{several}; {near}guesses, {max(shares):.0%} at best"
 
     @property
     def entries(self) -> Sequence[Candidate]:
@@ -305,14 +330,14 @@ class Explanation(Report):
             )
         where = f"from {safe(self.like, 60)}" if self.like else f"from {self.models} presets"
         if self.more:
-            others = format_count(self.more, "more, less likely explanation")
-            yield Text(f"{others}; --all lists them", "dim", apart=True)
+            yield Text(f"{self.more} more, less likely; --all lists them", "dim", apart=True)
         tried = (
             "counting conventions, packed weights, and combinations of two"
             if self.name
-            else "combinations of up to three changes. An explanation counts if it is at least "
-            f"{MIN_BITS_SAVED:g} bits shorter than the number itself ({log2(self.number):.0f} "
-            f"bits); those within {LISTED_BITS:g} bits of the shortest are listed"
+            else "combinations of up to three changes. Those are listed that take at least "
+            f"{MIN_BITS_SAVED:g} bits less than the number itself ({log2(self.number):.0f} bits), "
+            f"within {LISTED_BITS:g} bits of the shortest; below {_LIKELIHOODS['likely']:.0%} they "
+            "are guesses"
         )
         yield Text(f"tried {where}: {tried}", "dim", apart=not self.more)
 
@@ -323,9 +348,11 @@ class Explanation(Report):
                 verb = "rounds" if x.value < 2 * self.number - low else "cut"
                 return f"{verb} to {safe(self.name, 40)}"
             return f"near miss: off by {format_signed(x.value - self.number)}"
-        if x.exact:
-            return f"exactly, {'by a mistake, ' if x.mistake else ''}{x.likelihood}"
-        return f"near miss: {format_signed(x.residue)} unexplained"
+        if not x.exact:
+            return f"near miss: {format_signed(x.residue)} unexplained"
+        if x.is_guess:
+            return f"a guess{': a mistake' if x.mistake else ''} that gives this number"
+        return f"exactly, {'by a mistake, ' if x.mistake else ''}{x.likelihood}"
 
     def _term_rows(self, x: Candidate, place: int) -> Iterator[Row]:
         for j, y in enumerate(x.terms):
@@ -353,12 +380,13 @@ def explain_number(
     known: Mapping[int, str],
     most: int = MAX_LISTED,
     small: Sequence[BaseModel] = (),
+    tensors: Sequence[KnownNumber] = (),
 ) -> Explanation:
     """Explain an exact count.
 
     `models` is the number of models behind the bases, `known` maps vocabulary sizes to model names,
     `most` limits the list (0: all). `small` are models that are too small for the number, of which
-    it may be a product of sizes.
+    it may be a product of sizes. `tensors` are models with this number of tensors.
     """
     room = log2(max(number, 2)) - MIN_BITS_SAVED - excess_bits(number)
     spaces = [
@@ -382,27 +410,29 @@ def explain_number(
     )
     is_simple = any(x.steps < 2 for x in hypotheses)
     every = known_numbers(number, (*bases, *small), models, pairs=not is_simple)
-    others = [x for x in every if x.bits <= room]
+    others = [*(x for x in every if x.bits <= room), *tensors]
     wrong = {x.base.name for x in others if x.is_mistake}
     hypotheses = [x for x in hypotheses if x.steps != 1 or x.base.name not in wrong]
     if hypotheses or others:
-        return _list_simplest(report, _unique(hypotheses), known, most, others)
+        report = _list_simplest(report, _unique(hypotheses), known, most, others)
+    if report.explained:
+        return report
+    shortest = report.candidates[0].bits if report.candidates else inf
     near = sorted(
         (
             (score, hypothesis)
             for x in spaces
             for score, hypothesis in _near_misses(x, number, room)
+            if score < shortest
         ),
         key=lambda x: (x[0], x[1].value),
     )
     order = {id(hypothesis): i for i, (_, hypothesis) in enumerate(near)}
     closest = sorted(_unique(hypothesis for _, hypothesis in near), key=lambda x: order[id(x[0])])
-    return report.replace(
-        candidates=tuple(
-            _candidate(hypothesis, number, also, known)
-            for hypothesis, also in closest[:MAX_NEAREST]
-        )
+    nearest = (
+        _candidate(hypothesis, number, also, known) for hypothesis, also in closest[:MAX_NEAREST]
     )
+    return report.replace(candidates=(*nearest, *report.candidates))
 
 
 def explain_name(
@@ -543,26 +573,32 @@ def _unique(hypotheses: Iterable[Hypothesis]) -> list[tuple[Hypothesis, tuple[st
     applies to.
     """
     best: dict[tuple[object, ...], tuple[Hypothesis, dict[str, None]]] = {}
+    weights: dict[tuple[object, ...], float] = {}
     for hypothesis in sorted(hypotheses, key=lambda x: (x.bits, x.steps)):
-        first, names = best.setdefault(_key(hypothesis), (hypothesis, {}))
-        names |= dict.fromkeys(
-            (hypothesis.base.name, *hypothesis.base.aliases)
-            if hypothesis.bits <= first.bits
-            else ()
+        key = _key(hypothesis)
+        first, names = best.setdefault(key, (hypothesis, {}))
+        if hypothesis.alone:  # adapters that are as large on several models
+            weights[key] = weights.get(key, 0.0) + 2**-hypothesis.bits
+        if hypothesis.alone or hypothesis.bits <= first.bits:
+            names |= dict.fromkeys((hypothesis.base.name, *hypothesis.base.aliases))
+    unique = [
+        (
+            hypothesis._replace(bits=-log2(weights[key])) if key in weights else hypothesis,
+            tuple(x for x in names if x != hypothesis.base.name),
         )
-    return [
-        (hypothesis, tuple(x for x in names if x != hypothesis.base.name))
-        for hypothesis, names in best.values()
+        for key, (hypothesis, names) in best.items()
     ]
+    return sorted(unique, key=lambda x: (x[0].bits, x[0].steps))
 
 
 def _key(hypothesis: Hypothesis) -> tuple[object, ...]:
     """The identity of an explanation: the same moves to the same number, whichever of several
     equal models it starts from.
     """
-    targets = (hypothesis.adapters.what, hypothesis.rank) if hypothesis.adapters else ()
+    adapters = hypothesis.adapters
+    targets = (adapters.kind, adapters.what, hypothesis.rank) if adapters else ()
     if hypothesis.alone:
-        return targets, hypothesis.value
+        return targets, hypothesis.value, hypothesis.vocabulary
     moves = tuple(
         sorted(x.what for x in (*hypothesis.shape.moves, *hypothesis.moves) if x.tables < 0)
     )
@@ -622,8 +658,25 @@ def explain_quantity(
         else ()
     )
     return explain_number(
-        quantity.value, bases, len(catalog), known_vocab_sizes(catalog), most=most, small=small
+        quantity.value,
+        bases,
+        len(catalog),
+        known_vocab_sizes(catalog),
+        most=most,
+        small=small,
+        tensors=_tensor_counts(quantity.value, like, catalog),
     )
+
+
+def _tensor_counts(
+    number: int, like: Source | None, catalog: Sequence[Preset]
+) -> Sequence[KnownNumber]:
+    if number > MOST_TENSORS:
+        return ()
+    named = [(load_family(like), "")] if like is not None else []
+    models = named or [(load_family(read_preset(x.slug).config), x.name) for x in catalog]
+    every = ((model, _base(model, name)) for model, name in models)
+    return known_tensor_counts(number, every, is_named=bool(named))
 
 
 def merge_equal_bases(presets: Iterable[Preset]) -> list[BaseModel]:

@@ -4,6 +4,7 @@ model.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -29,7 +30,7 @@ MAX_MOVES = 3
 T = TypeVar("T")
 
 
-class _LayerShape(NamedTuple):
+class LayerShape(NamedTuple):
     """The layers after some moves."""
 
     moves: tuple[Move, ...]
@@ -38,11 +39,28 @@ class _LayerShape(NamedTuple):
     bits: float
 
 
+class Moves(NamedTuple):
+    """The moves that can be combined with a shape in a packing, ready for searches."""
+
+    every: tuple[Move, ...]
+    by_value: dict[int, list[Move]]
+    rows: list[tuple[Move | None, int]]  # no move or one, with the elements of a vocabulary entry
+    least: int  # the smallest value of a move, up to 0
+    most: int
+
+
+_StoredCount = tuple[LayerShape, Packing, int, float]
+
+
+def _count(x: _StoredCount) -> int:
+    return x[2]
+
+
 class Hypothesis(NamedTuple):
     """One explanation of a number: a shape, a packing, and further changes."""
 
     base: BaseModel
-    shape: _LayerShape
+    shape: LayerShape
     packing: Packing = UNPACKED
     moves: tuple[Move, ...] = ()
     vocabulary: int | None = None
@@ -71,23 +89,11 @@ class HypothesisSpace(Record):
     bits: float  # the limit of a hypothesis, without the bits of the model's name
 
     @cached_property
-    def base_shape(self) -> _LayerShape:
+    def base_shape(self) -> LayerShape:
         """The unchanged base."""
-        return _LayerShape(
+        return LayerShape(
             (), tuple((kind, kind.times) for kind in self.base.kinds), self.base.total, 0.0
         )
-
-    @cached_property
-    def shapes(self) -> tuple[_LayerShape, ...]:
-        """The base with its own or other KV heads, and a few layers more or less."""
-        every = self._known("shapes", lambda: tuple(_all_shapes(self.base)))
-        return tuple(x for x in every if x.bits <= self.bits)
-
-    @cached_property
-    def packings(self) -> tuple[Packing, ...]:
-        """The possible packings."""
-        every = self._known("packings", lambda: tuple(packings(self.base)))
-        return tuple(x for x in every if x.bits <= self.bits)
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
@@ -126,52 +132,76 @@ class HypothesisSpace(Record):
             memo[key] = find()
         return memo[key]
 
-    def saved(self, shape: _LayerShape, packing: Packing) -> int | None:
+    def saved(self, shape: LayerShape, packing: Packing) -> int | None:
         """The elements that packing saves (negative if FP8 adds scales); None if the elements do
         not divide evenly.
         """
         if packing is UNPACKED:
             return 0
-        # shapes and packings of a base are the same objects in each search, but the unchanged one
-        key = ("saved", id(shape) if shape.moves else 0, id(packing))
-        return self._known(key, lambda: self._saved(shape, packing))
+        return self._saved(packing, shape.moves, self._elements(shape, packing.kinds, packing.head))
 
-    def _saved(self, shape: _LayerShape, packing: Packing) -> int | None:
-        if packing.scales and shape.moves:
+    def _elements(self, shape: LayerShape, kinds: tuple[str, ...], head: bool) -> int:
+        """The elements that are packed."""
+        elements = sum(kind.elements(name) * n for kind, n in shape.kinds for name in kinds)
+        elements += sum(x.value for x in shape.moves if x.group == "heads") * ("kv" in kinds)
+        if head:
+            elements += self.base.vocabulary * self.base.outside_layers["head_row"]
+        return elements
+
+    def _saved(self, packing: Packing, moves: tuple[Move, ...], elements: int) -> int | None:
+        if packing.scales and moves:
             return None
         num_scales = _num_scales(self.base, packing) if packing.scales else 0
-        elements = sum(kind.elements(name) * n for kind, n in shape.kinds for name in packing.kinds)
-        elements += sum(x.value for x in shape.moves if x.group == "heads") * (
-            "kv" in packing.kinds
-        )
-        if packing.head:
-            elements += self.base.vocabulary * self.base.outside_layers["head_row"]
         return (
             elements - elements // packing.divisor - num_scales
             if elements and elements % packing.divisor == 0
             else None
         )
 
-    def stored_counts(self) -> Iterator[tuple[_LayerShape, Packing, int, float]]:
-        """Yield every shape in every packing, with its count and its bits."""
-        for shape in self.shapes:
-            for packing in self.packings:
-                bits = shape.bits + packing.bits
-                if bits > self.bits or len(shape.moves) + (packing is not UNPACKED) > MAX_MOVES:
+    def stored_counts(
+        self, least: int | None = None, most: int | None = None
+    ) -> Iterator[_StoredCount]:
+        """Yield every shape in every packing, with its count and its bits; those with counts up to
+        `most`, and of other shapes than the base's from `least` on.
+        """
+        own, others = self._known("stored", self._stored_counts)
+        first = 0 if least is None else bisect_left(others, least, key=_count)
+        last = len(others) if most is None else bisect_right(others, most, key=_count)
+        for x in (*own, *others[first:last]):
+            if x[3] <= self.bits and (most is None or x[2] <= most):
+                yield x
+
+    def _stored_counts(self) -> tuple[list[_StoredCount], list[_StoredCount]]:
+        """Return the counts of the base's shape in all packings, and those of the other shapes in
+        the order of their values.
+        """
+        own: list[_StoredCount] = []
+        others: list[_StoredCount] = []
+        every = tuple(packings(self.base))
+        for shape in (self.base_shape, *(x for x in _all_shapes(self.base) if x.moves)):
+            elements: dict[tuple[tuple[str, ...], bool], int] = {}
+            for packing in every:
+                if len(shape.moves) + (packing is not UNPACKED) > MAX_MOVES:
                     continue
-                saved = self.saved(shape, packing)
+                key = packing.kinds, packing.head
+                if key not in elements:
+                    elements[key] = self._elements(shape, *key)
+                saved: int | None = 0
+                if packing is not UNPACKED:
+                    saved = self._saved(packing, shape.moves, elements[key])
                 if saved is not None:
-                    yield shape, packing, shape.value - saved, bits
+                    x = shape, packing, shape.value - saved, shape.bits + packing.bits
+                    (others if shape.moves else own).append(x)
+        return own, sorted(others, key=_count)
 
-    def compatible_moves(self, shape: _LayerShape, packing: Packing) -> list[Move]:
+    def compatible_moves(self, shape: LayerShape, packing: Packing) -> Moves:
         """The moves that can be combined with a shape and its packing."""
-        room = self.bits - shape.bits - packing.bits
-        key = ("compatible", id(shape) if shape.moves else 0, id(packing))
-        every = self._known(key, lambda: self._compatible_moves(shape, packing))
-        return [x for bits, x in every if bits <= room]
+        # shapes of a depth share their kinds of layers, and are the same objects in each search
+        layers = id(shape.kinds) if shape.moves else 0
+        key = ("compatible", layers, packing.head, packing.scales, packing is UNPACKED)
+        return self._known(key, lambda: self._compatible_moves(shape, packing))
 
-    def _compatible_moves(self, shape: _LayerShape, packing: Packing) -> list[tuple[float, Move]]:
-        """The moves that can be combined with a shape and its packing, with their own bits."""
+    def _compatible_moves(self, shape: LayerShape, packing: Packing) -> Moves:
         moves = [*self.moves, *self._norms(shape.kinds)]
         if packing.head:
             moves = [x for x in moves if x.group != "tables"]
@@ -185,17 +215,34 @@ class HypothesisSpace(Record):
                 changed = x._replace(bits=x.bits + CHANGED_FILES_BITS)
             elif scales and x.group == "mtp":
                 changed = x._replace(value=x.value + scales, formula=f"{x.formula} + scales")
-            found.append((x.bits, changed))
-        return found
+            found.append(changed)
+        by_value: dict[int, list[Move]] = {}
+        for x in found:
+            by_value.setdefault(x.value, []).append(x)
+        rows = ((x, elements_per_vocab_row(self.base, x, packing)) for x in (None, *found))
+        values = [0, *(x.value for x in found)]
+        return Moves(tuple(found), by_value, [x for x in rows if x[1]], min(values), max(values))
 
 
-def _all_shapes(base: BaseModel) -> Iterator[_LayerShape]:
+def elements_per_vocab_row(base: BaseModel, move: Move | None, packing: Packing) -> int:
+    """Return the parameters per vocabulary entry in the tables that are counted; 0 if a packed
+    head makes that fractional.
+    """
+    embed, head = base.outside_layers["embed_row"], base.outside_layers["head_row"]
+    if packing.head:
+        return 0
+    if move is None or move.tables < 0:
+        return base.vocab_row
+    return {0: 0, 1: embed, 2: embed + head, 3: head}[move.tables]
+
+
+def _all_shapes(base: BaseModel) -> Iterator[LayerShape]:
     for depth, kinds in depth_moves(base):
         value = base.total + (depth.value if depth else 0)
         for move in (None, *head_moves(kinds)):
             moves = tuple(x for x in (depth, move) if x is not None)
             bits = sum(x.bits for x in moves)
-            yield _LayerShape(moves, kinds, value + (move.value if move else 0), bits)
+            yield LayerShape(moves, kinds, value + (move.value if move else 0), bits)
 
 
 def _num_scales(base: BaseModel, packing: Packing) -> int:

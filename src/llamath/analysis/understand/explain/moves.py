@@ -132,7 +132,10 @@ def extra_moves(base: BaseModel) -> Iterator[Move]:
             else ""
         )
         yield Move("buffers", f"without buffers{what}", -buffers, f"−{buffers:,}", 2.5)
-    for tower in VISION_TOWERS:
+    if base.towers:
+        what = "the text model alone, without towers and projectors"
+        yield Move("vision", what, -base.towers, f"−{base.towers:,}", 2.5)
+    for tower in VISION_TOWERS if not base.towers else ():
         if base.family in tower.families:
             size = tower.parameters(base.width)
             square = f" + {tower.per_square}·d²" if tower.per_square else ""

@@ -122,7 +122,7 @@ def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> _Prior | None
     if value & (value - 1) == 0 and value >= 256:
         return _Prior(6, "a power of two")
     if own < value <= own + 1024:
-        return _Prior(10, f"{value - own:,} tokens added")
+        return _Prior(12, f"{value - own:,} tokens added")
     for multiple, bits in ((1000, 9), (1024, 9), (256, 12), (64, 14), (8, 17)):
         if value % multiple == 0:
             return _Prior(bits, f"a multiple of {multiple:,}")
