@@ -83,7 +83,8 @@ def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     assert (
         sum(int(row["total"]) for row in csv_rows(run("count", slug, "--format", "csv"))) == total
     )
-    table = run("count", slug, "--format", "markdown").split("\n\n")[2].splitlines()
+    parts = run("count", slug, "--format", "markdown").split("\n\n")
+    table = next(x for x in parts if x.startswith("| group")).splitlines()
     rows = [line.strip("| ").split(" | ") for line in table[2:]]
     weights = [x for x in rows if x[0] in llamath.count(slug).groups]
     assert sum(int(row[-2].replace(",", "")) for row in weights) == total
@@ -94,6 +95,36 @@ def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
         )
         == total
     )
+
+
+@pytest.mark.parametrize("slug", [*SHOWN, "qwen3.5-35b-a3b", "mamba-2.8b"])
+def test_formulas_of_the_groups_sum_to_the_total(slug: str) -> None:
+    model = llamath.load(slug)
+    letters = dict(model.count.formula.letters)
+    text = re.sub(r"\n {5,}", " ", run("count", slug).partition("\nformula\n")[2])
+    *lines, last = text.strip().splitlines()
+    formulas = dict(x.split(maxsplit=1) for x in lines)
+    groups = {name: evaluated(formula, letters) for name, formula in formulas.items()}
+    assert last.strip() == f"in all {model.parameters.total:,}; --formula writes it in one"
+    assert groups == {name: n for name, n in model.count.groups.items() if n}
+
+
+def test_formula_of_the_total_is_printed_when_asked_for() -> None:
+    formula, text = llamath.load("llama-3-8b").count.formula, run("count", "llama-3-8b")
+    whole = " ".join(run("count", "llama-3-8b", "--formula").split())
+    assert formula.symbols in whole and formula.numbers in whole
+    assert formula.symbols not in text and "--formula writes it in one" in text
+
+
+@pytest.mark.parametrize("more", [("--unfold",), ("--json",), ("--format", "csv")])
+def test_formula_is_about_text(more: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, ["count", "llama-3-8b", "--formula", *more])
+    assert done.exit_code == 2 and "--formula is about the text of a count" in done.stderr
+
+
+def test_letters_are_explained_before_they_are_used() -> None:
+    text = run("count", "llama-3-8b")
+    assert text.index("V vocab_size") < text.index("V×d")
 
 
 def test_every_weight_can_be_shown() -> None:

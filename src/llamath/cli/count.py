@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..model import DescribedModel, FamilyModel, Model, TensorModel
+from ..model import FamilyModel, Model, TensorModel
 from ..questions.parameter_questions import CountQuestion
 from ..render.progress import Progress
 from ..utils.errors import Argument
@@ -16,7 +16,11 @@ from .output import TABLES, PictureFile, echo, echo_report, warn
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..analysis.understand.count.count_report import CountReport
     from ..analysis.understand.count.header_count import HeaderCount
+    from ..render.tables import Part
 
 _EXAMPLES = (
     "llamath count llama-3-8b",
@@ -31,12 +35,14 @@ _EXAMPLES = (
 @make_command("count", _EXAMPLES, brief=True, formats=(*TABLES, "tree"))
 @takes_checkpoint
 @asks(CountQuestion)
+@click.option("--formula", is_flag=True, help="Write the formula of the total, in numbers too.")
 @unfold_option
 @picture_option
 def command(
     model: Model | HeaderCount,
     *,
     asked: Asked,
+    formula: bool,
     unfold: bool,
     picture: PictureFile | None,
     form: str | None,
@@ -51,6 +57,12 @@ def command(
     if unfold and form in ("json", "tree", "brief"):
         option = f"--format {form}" if form == "tree" else f"--{form}"
         raise click.UsageError(f"--unfold is about the table: not with {option}")
+    if formula and (unfold or form not in (None, "markdown")):
+        option = f"--{form}" if form in ("json", "brief") else f"--format {form}"
+        option = "--unfold" if unfold else option
+        raise click.UsageError(f"--formula is about the text of a count: not with {option}")
+    if formula and not isinstance(model, FamilyModel):
+        raise click.UsageError("a model without a family has no --formula")
     part = asked.parse(CountQuestion).part
     if isinstance(model, TensorModel):
         _print_tensors(model, part, unfold, picture, form)
@@ -77,25 +89,25 @@ def command(
             )
         echo_report(model, form, model.tables(unfold=unfold))
         return
-    _print(model.part(part) if part else model, unfold, picture, form)
+    from ..analysis.understand.count.count_report import CountReport
+
+    report = CountReport(model=model.part(part) if part else model)
+    _print(report, report.tables(unfold=unfold, whole_formula=formula), picture, form)
 
 
 def _print(
-    model: DescribedModel, unfold: bool, picture: PictureFile | None, form: str | None
+    report: CountReport, tables: Iterable[Part], picture: PictureFile | None, form: str | None
 ) -> None:
-    from ..analysis.understand.count.count_report import CountReport
-
     if form == "tree":
         from ..render.text.tree_text import tree_text
 
-        echo(tree_text(model))
+        echo(tree_text(report.model))
     else:
-        report = CountReport(model=model)
-        echo_report(report, form, report.tables(unfold=unfold))
+        echo_report(report, form, tables)
     if picture is not None:
         from ..render.svg.treemap_svg import treemap_svg
 
-        picture.write(treemap_svg(model))
+        picture.write(treemap_svg(report.model))
 
 
 def _print_tensors(

@@ -104,12 +104,13 @@ class CountReport(Report):
         """The notes on the model."""
         return self.model.notes
 
-    def tables(self, *, unfold: bool = False) -> Iterable[Part]:
-        """The weights, equal layers together; the groups, the totals and the formula. With
-        `unfold`, each weight in tree order, and nothing else.
+    def tables(self, *, unfold: bool = False, whole_formula: bool = False) -> Iterable[Part]:
+        """The weights, equal layers together; the groups, the totals and the formula of each
+        group, or with `whole_formula` that of the total. With `unfold`, each weight in tree order,
+        and nothing else.
         """
         if not unfold:
-            return count_tables(self.model)
+            return count_tables(self.model, whole_formula=whole_formula)
         check_listable(self.model.tree)
         rows = ((x.path, x.shape, x.parameters) for x in self.model.weights)
         return [Table(columns=_LEAVES, rows=tuple(rows))]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....core.expr import Expr, product, total
 from ....core.parameter_count import Count, Section, WeightRow
 from ....model import DescribedModel
 from ....render.tables import Beside, Cell, Column, Part, Row, Table, Text, heading
@@ -15,7 +16,7 @@ from ....utils.number_format import format_ranges
 _WEIGHTS = (
     Column("group", drop=3),
     Column("weight"),
-    Column("shape", key="dims", drop=2),
+    Column("out×in", key="dims", drop=2),
     Column("", "shape", "shape"),
     Column("parameters", "count", drop=1),
     Column("×", "number", "copies"),
@@ -23,12 +24,19 @@ _WEIGHTS = (
     Column("share", "right", "", drop=4),
 )
 GROUPS = (Column("by group", key="group"), Column("", "count", "total"), Column("", "share", ""))
+_SHAPES = (
+    "shapes are out×in: a matrix has a row for each output and a column for each input, an "
+    "embedding a row for each token"
+)
 _COUNTS = (Column("counts", key="count"), Column("", "count", "total"))
 
 
-def count_tables(model: DescribedModel) -> Iterator[Part]:
-    """Yield the folded table with totals and formula."""
+def count_tables(model: DescribedModel, *, whole_formula: bool = False) -> Iterator[Part]:
+    """Yield the letters, the folded table, the totals, and the formula of each group; with
+    `whole_formula`, that of the total in letters and in numbers.
+    """
     count = model.count
+    yield from _letters(count, model.key_by_symbol)
     yield Table(columns=_WEIGHTS, rows=tuple(_rows(count)))
     yield Beside(
         Table(
@@ -37,7 +45,7 @@ def count_tables(model: DescribedModel) -> Iterator[Part]:
         ),
         Table(columns=_COUNTS, rows=tuple(_counts(count))),
     )
-    yield from _formula(count, model.key_by_symbol)
+    yield from _whole_formula(count) if whole_formula else _group_formulas(count)
 
 
 def _rows(count: Count) -> Iterator[Row]:
@@ -89,16 +97,51 @@ def _counts(count: Count) -> Iterator[tuple[str, int]]:
     yield from ((f"not included: {name}", n) for name, n in p.extras.items())
 
 
-def _formula(count: Count, keys: Mapping[str, str]) -> Iterator[Text]:
-    formula = count.formula
+def _letters(count: Count, keys: Mapping[str, str]) -> Iterator[Text]:
     letters = ", ".join(
-        f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in formula.letters.items()
+        f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}"
+        for x, n in count.formula.letters.items()
     )
+    yield Text(f"letters: {letters}", "dim", hanging="  ")
+    yield Text(_SHAPES, "dim", hanging="  ")
+
+
+def _group_formulas(count: Count) -> Iterator[Text]:
+    """Yield the formula of each group of weights, in letters."""
+    formulas = {name: formula for name in count.groups if (formula := _group_formula(count, name))}
+    width = max(map(len, formulas), default=0) + 2
     yield heading("formula")
-    for text in (
-        formula.symbols,
-        f"= {formula.numbers}",
-        f"= {formula.value:,}",
-        f"with {letters}",
-    ):
+    for name, formula in formulas.items():
+        yield Text(f"{name:{width}}{formula}", indent="  ", hanging=" " * (width + 2))
+    yield Text(f"in all {count.formula.value:,}; --formula writes it in one", "dim", indent="  ")
+
+
+def _group_formula(count: Count, group: str) -> str:
+    """Return the parameters of a group: layers of the same formula are taken together."""
+    times: dict[str, Expr] = {}
+    inner: dict[str, Expr] = {}
+    for section in count.sections:
+        rows = (x for x in section.rows if x.group == group)
+        each = total(product((x.copies, x.weight.parameters)) for x in rows)
+        if each:
+            key = f"{section.name if section.indices else ''} {each.symbol}"
+            inner[key] = each
+            times[key] = times[key] + section.times if key in times else Expr.const(section.times)
+    return " + ".join(_times(times[key], each) for key, each in inner.items())
+
+
+def _times(times: Expr, each: Expr) -> str:
+    """Return a number of layers times the formula of one."""
+    if times == 1 and not times.atoms:
+        return each.symbol
+    if len(times.terms) > 1:
+        return f"({times.symbol})·({each.symbol})"
+    is_product = bool(times.atoms) and len(each.terms) == 1
+    return product((times, each)).symbol if is_product else f"{times.symbol}·({each.symbol})"
+
+
+def _whole_formula(count: Count) -> Iterator[Text]:
+    formula = count.formula
+    yield heading("formula")
+    for text in (formula.symbols, f"= {formula.numbers}", f"= {formula.value:,}"):
         yield Text(text, indent="  ")
