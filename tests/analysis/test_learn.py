@@ -159,6 +159,21 @@ def test_every_mistake_is_recovered_from_its_number(slug: str) -> None:
     assert recovered > 100
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("matrix/attn.k", "a single K and V head"),  # one head for all
+        ("matrix/mlp.up", "a gate that is not there"),
+        ("total/without-head", "both tables forgotten"),
+        ("design/outside", "norms forgotten"),  # the final norm
+    ],
+)
+def test_one_mistake_has_one_name(name: str, other: str) -> None:
+    slug = "classic-405b" if name.startswith("design") else "llama-3-8b"
+    made = {mistake.name for mistake, _ in wrong_accounts(exercise(slug, name))}
+    assert made and other not in made and other in {x.name for x in MISTAKES}
+
+
 def test_there_are_forty_mistakes_and_each_changes_an_answer() -> None:
     made = {
         mistake.name

@@ -12,6 +12,7 @@ from .study import Study
 _WEIGHTS = ("weights", "difference", "bytes")
 _HEADED = ("weights", "difference", "bytes", "cache")
 _TABLES = ("embed.weight", "head.weight")
+_FINAL_NORM = ("norm.weight", "norm.bias")
 
 
 def _of(*names: str) -> Callable[[Product], bool]:
@@ -25,7 +26,7 @@ def _ends(*names: str) -> Callable[[Product], bool]:
 
 _Q, _K, _V, _O = (_of(f"attn.{x}") for x in "qkvo")
 _KV = _of("attn.k", "attn.v")
-_GATE, _UP = _ends("gate"), _ends("up")
+_GATE, _UP, _DOWN = _ends("gate"), _ends("up"), _ends("down")
 _EMBED, _HEAD = _of("embed"), _of("head")
 
 
@@ -37,14 +38,28 @@ def _is_mlp(x: Product) -> bool:
     return x.group in ("mlp", "experts") and x.role != "bias"
 
 
-def _drop(chosen: Callable[[Product], bool]) -> Change:
-    """Forget some terms, but not all of them."""
+def _drop(chosen: Callable[[Product], bool], least: int = 1) -> Change:
+    """Forget some terms, `least` of them or more, but not all."""
 
     def change(_study: Study, account: Account) -> Account | None:
         left = account.without(chosen)
-        return left if left.products and len(left.products) < len(account.products) else None
+        dropped = len(account.products) - len(left.products)
+        return left if left.products and dropped >= least else None
 
     return change
+
+
+def _single_kv_head(study: Study, account: Account) -> Account | None:
+    """Let one head of K and V serve all queries; where no queries count, it is one head for all."""
+    found = _letters(kv_heads="1")(study, account)
+    single = _letters(heads="1", kv_heads="1")(study, account)
+    return None if found and single and found.number == single.number else found
+
+
+def _norms_forgotten(study: Study, account: Account) -> Account | None:
+    """Forget the norms, if there are others than the final one, which is a mistake of its own."""
+    inside = any(_is_norm(x) and x.path not in _FINAL_NORM for x in account.products)
+    return _drop(_is_norm)(study, account) if inside else None
 
 
 def _letters(**names: str) -> Change:
@@ -101,7 +116,8 @@ def _mlp_width(value: Callable[[Study], int | None]) -> Change:
 
 def _add_gate(_study: Study, account: Account) -> Account | None:
     ups = [x for x in account.products if _UP(x) and _is_mlp(x)]
-    if not ups or any(_GATE(x) and _is_mlp(x) for x in account.products):
+    downs = any(_DOWN(x) and _is_mlp(x) for x in account.products)
+    if not (ups and downs) or any(_GATE(x) and _is_mlp(x) for x in account.products):
         return None
     return account.plus(x._replace(path=x.path.replace("up", "gate")) for x in ups)
 
@@ -270,7 +286,7 @@ WEIGHT_MISTAKES = (
         name="a single K and V head",
         kinds=_HEADED,
         bits=4,
-        change=_letters(kv_heads="1"),
+        change=_single_kv_head,
         sentence="one head of K and V serves all queries here (multi-query); {model} has {K}",
     ),
     Mistake(
@@ -433,7 +449,7 @@ WEIGHT_MISTAKES = (
         is_convention=True,
         kinds=_WEIGHTS,
         bits=2.5,
-        change=_drop(lambda x: x.path in _TABLES),
+        change=_drop(lambda x: x.path in _TABLES, least=2),
         sentence="embedding and head are missing: {V} × {d} each",
     ),
     Mistake(
@@ -467,7 +483,7 @@ WEIGHT_MISTAKES = (
         is_convention=True,
         kinds=_WEIGHTS,
         bits=2,
-        change=_drop(lambda x: x.path in ("norm.weight", "norm.bias")),
+        change=_drop(lambda x: x.path in _FINAL_NORM),
         sentence="the norm after the last layer is missing: {d} numbers",
         made_in="“From 7B to 8B”",
     ),
@@ -476,7 +492,7 @@ WEIGHT_MISTAKES = (
         is_convention=True,
         kinds=_WEIGHTS,
         bits=2,
-        change=_drop(_is_norm),
+        change=_norms_forgotten,
         sentence="the norms are missing: they are small, but they have weights",
         made_in="“How can it be 7B and not 205B?”, “A hypothetical 405B”",
     ),
