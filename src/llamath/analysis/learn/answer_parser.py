@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
 from typing import NamedTuple
 
 from ...utils.errors import LlamathError, safe
@@ -39,15 +40,20 @@ SUFFIXES: Mapping[str, Mapping[str, int]] = {
 131,072.
 """
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-_TOKEN = re.compile(
-    r"(?P<number>(?:\d{1,3}(?:[,_' \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
-    r"(?P<ten>[eE][+-]?\d+)?"
-    r"|(?P<word>[A-Za-z][A-Za-z0-9_]*['′]*)"
-    r"|(?P<power>\*\*|\^)|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹]+)"
-    r"|(?P<operator>[-+−*/()×·⋅÷%])"
-    r"|(?P<space>[\s\u00a0\u2009\u202f]+)",
-    re.ASCII,
-)
+
+
+@cache
+def _tokens() -> re.Pattern[str]:
+    """Return the pattern of a token, which worksheets do not need."""
+    return re.compile(
+        r"(?P<number>(?:\d{1,3}(?:[,_' \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)"
+        r"(?P<ten>[eE][+-]?\d+)?"
+        r"|(?P<word>[A-Za-z][A-Za-z0-9_]*['′]*)"
+        r"|(?P<power>\*\*|\^)|(?P<raised>[⁰¹²³⁴⁵⁶⁷⁸⁹]+)"
+        r"|(?P<operator>[-+−*/()×·⋅÷%])"
+        r"|(?P<space>[\s\u00a0\u2009\u202f]+)",
+        re.ASCII,
+    )
 
 
 class NotANumber(LlamathError):
@@ -118,7 +124,7 @@ class _Parser:
         self.tokens: list[tuple[str, str]] = []
         at = 0
         while at < len(text):
-            match = _TOKEN.match(text, at)
+            match = _tokens().match(text, at)
             if match is None:
                 raise self.error(f"{safe(repr(text[at]), 10)} is not understood")
             kind = match.lastgroup or ""

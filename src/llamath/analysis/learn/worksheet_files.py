@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from html import escape
 from typing import Any
 
 from ...utils.errors import LlamathError, safe
@@ -101,6 +100,8 @@ def _notebook(sheet: Worksheet) -> str:
 
 
 def _folded_solution(x: Exercise) -> str:
+    from html import escape  # its table of entities takes long to import
+
     lines = "<br>".join(escape(line) for line in x.solution)
     return f"<details><summary>Solution</summary>{lines}</details>"
 
@@ -126,6 +127,8 @@ _STYLE = (
 
 
 def _html(sheet: Worksheet) -> str:
+    from html import escape
+
     title = escape(sheet.title)
     text = "".join(f"<p>{escape(x)}</p>" for x in sheet.explanation)
     asked = "".join(
