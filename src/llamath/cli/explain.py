@@ -20,7 +20,7 @@ _EXAMPLES = (
 @asks(ExplainQuestion)
 def command(*, asked: Asked, form: str | None) -> int:
     """Explain a number of parameters: which model, and what was changed, left out, added or
-    quantized. Exit code 1: nothing found.
+    quantized. Exit code 1: no likely explanation.
 
     A number written in full is explained exactly; for one of few digits (685B, 1.5e9), all counts
     that round to it are listed.
