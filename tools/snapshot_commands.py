@@ -104,7 +104,7 @@ CHOSEN = {
     "plan/serve,latency": "plan {} --on 16xh100 --serve --context 8k --latency 30ms --dtype fp8 "
     "--kv-dtype fp8 --json",
     "config/set": "config {} --set num_hidden_layers=4 --json",
-    "trace/one": "trace {} --layer 1 --context 33 --json",
+    "trace/one": "trace {} --layers 1 --context 33 --json",
 }
 """For each model of CHOICE."""
 

@@ -896,7 +896,6 @@ def stored_names(
 def models(
     *words: str,
     sort: Literal["params", "active", "context", "date"] | None = None,
-    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = None,
     on: GPUs | None = None,
     dtype: str = "",
     context: Tokens | None = None,
@@ -904,12 +903,14 @@ def models(
     """Return the presets whose name, id or family has all these words, with their sizes; if none
     has, it is an error.
 
+    The words dense, moe, hybrid, recurrent and vision choose a kind of models.
+
     With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it.
     The weights are those of each config, unless `dtype` is given.
 
-    words: Words that must all occur in the name.
+    words: Words that must all occur in the name; dense, moe, hybrid, recurrent and vision choose a
+        kind.
     sort: Sort, the largest or newest first.
-    kind: Only models of this type.
     on: Only models that fit on these GPUs: rtx-4090, 8xh100, 'mem=24GiB bw=1TB/s'.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
@@ -917,9 +918,7 @@ def models(
     """
     from .questions.parameter_questions import ModelsQuestion
 
-    question = ModelsQuestion.parse(
-        words=words, sort=sort, kind=kind, on=on, dtype=dtype, context=context
-    )
+    question = ModelsQuestion.parse(words=words, sort=sort, on=on, dtype=dtype, context=context)
     return answer_models(question)
 
 
@@ -1054,7 +1053,7 @@ def answer_models(question: ModelsQuestion) -> PresetList:
     if question.on is None:
         if used := next((x for x in ("dtype", "context") if x in question.changed), ""):
             raise ArgumentError(used, " is for models that fit on GPUs, and needs these")
-        return find_presets(question.words, question.sort, question.kind)
+        return find_presets(question.words, question.sort)
     from .analysis.understand.preset_fits import fitting_presets
 
     def sizes(preset: str) -> MemoryCalculator:
@@ -1063,7 +1062,7 @@ def answer_models(question: ModelsQuestion) -> PresetList:
 
     number, gpu = question.on
     asked = question.context if isinstance(question.context, int) else None
-    presets = find_presets(question.words, question.sort or "params", question.kind)
+    presets = find_presets(question.words, question.sort or "params")
     return fitting_presets(presets, sizes, gpu, number, asked)
 
 

@@ -91,7 +91,7 @@ def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     assert (
         sum(
             int(row["parameters"])
-            for row in csv_rows(run("count", slug, "--unfold", "--format", "csv"))
+            for row in csv_rows(run("count", slug, "--all", "--format", "csv"))
         )
         == total
     )
@@ -116,7 +116,7 @@ def test_formula_of_the_total_is_printed_when_asked_for() -> None:
     assert formula.symbols not in text and "--formula writes it in one" in text
 
 
-@pytest.mark.parametrize("more", [("--unfold",), ("--json",), ("--format", "csv")])
+@pytest.mark.parametrize("more", [("--all",), ("--json",), ("--format", "csv")])
 def test_formula_is_about_text(more: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli, ["count", "llama-3-8b", "--formula", *more])
     assert done.exit_code == 2 and "--formula is about the text of a count" in done.stderr
@@ -128,7 +128,7 @@ def test_letters_are_explained_before_they_are_used() -> None:
 
 
 def test_every_weight_can_be_shown() -> None:
-    lines = run("count", "llama-3-8b", "--unfold").splitlines()
+    lines = run("count", "llama-3-8b", "--all").splitlines()
     rows = [x.split() for x in lines if x.startswith("layers.3.")]
     assert sum(int(x[-1].replace(",", "")) for x in rows) == 218_112_000
     assert sum(x.startswith("layers.") for x in lines) == 32 * len(rows) and len(rows) == 9

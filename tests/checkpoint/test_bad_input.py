@@ -115,7 +115,7 @@ def run(*args: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
             "too many to list",
         ),
         (
-            ["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--unfold"],
+            ["count", "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--all"],
             "too many to list",
         ),
         (["frobnicate"], "unknown command"),

@@ -290,15 +290,13 @@ def test_packed_values_count_and_scales_do_not(tmp_path: Path) -> None:
 def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
     path = str(write_unknown_family(tmp_path / "unknown"))
     _, folded, _ = run("count", path)
-    _, unfolded, _ = run("count", path, "--unfold")
+    _, unfolded, _ = run("count", path, "--all")
     assert (
         "model.layers.{0..2}.mlp.up_proj.weight" in folded
         and "model.layers.1.mlp.up_proj.weight" not in folded
     )
     assert "model.layers.1.mlp.up_proj.weight" in unfolded
-    assert (
-        "model.layers.1.mlp.up_proj.weight," in run("count", path, "--unfold", "--format", "csv")[1]
-    )
+    assert "model.layers.1.mlp.up_proj.weight," in run("count", path, "--all", "--format", "csv")[1]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +320,7 @@ def test_set_and_other_commands_need_a_family(tmp_path: Path) -> None:
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     config(tmp_path, MARTIAN | {"model_type": "evil\x1b[31m"})
     write_safetensors(tmp_path / "model.safetensors", {"a\x1b[2Jb\u202e": ("F32", (2, 2))})
-    for options in ((), ("--unfold",), ("--json",)):
+    for options in ((), ("--all",), ("--json",)):
         _, out, _ = run("count", str(tmp_path), *options)
         assert "\x1b" not in out and "\u202e" not in out
 

@@ -283,7 +283,7 @@ def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
 def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.awq))
     path = write(tmp_path / "model.safetensors", headers)
-    tables = [csv_rows(ls(path, "--format", "csv", *more)) for more in ((), ("--unfold",))]
+    tables = [csv_rows(ls(path, "--format", "csv", *more)) for more in ((), ("--all",))]
     whole = json.loads(ls(path, "--json"))
     for rows in tables:
         sums = [
@@ -313,7 +313,7 @@ def test_tree_sums_its_branches(tmp_path: Path) -> None:
 
 
 def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
-    lines = ls(llama(tmp_path), "--unfold").splitlines()
+    lines = ls(llama(tmp_path), "--all").splitlines()
     names = [x for x, _, _ in make.plain("llama-3.1-8b")]
     assert Counter(
         line.split()[0] for line in lines if line.startswith(("model.", "lm_head"))
@@ -324,7 +324,7 @@ def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
     "options",
     [
         (),
-        ("--unfold",),
+        ("--all",),
         (
             "--format",
             "tree",
@@ -333,7 +333,7 @@ def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
             "--format",
             "csv",
         ),
-        ("--format", "csv", "--unfold"),
+        ("--format", "csv", "--all"),
         ("--json",),
     ],
 )
@@ -347,7 +347,7 @@ def test_hostile_text_is_escaped(tmp_path: Path, options: tuple[str, ...]) -> No
     if "csv" in options:
         rows = [list(x.values()) for x in csv_rows(text)]
         assert rows[5][0] == "'=cmd()" and all(
-            len(x) == (11 if "--unfold" in options else 9) for x in rows
+            len(x) == (11 if "--all" in options else 9) for x in rows
         )
     else:
         assert len(text) < 2 * len(EVIL[6]) if options == ("--json",) else len(text) < 10_000
@@ -378,7 +378,7 @@ def test_hostile_path_is_escaped(tmp_path: Path) -> None:
 
 def test_empty_checkpoint_is_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "model.safetensors", [])
-    for options in ((), ("--format", "tree"), ("--unfold",), ("--format", "csv")):
+    for options in ((), ("--format", "tree"), ("--all",), ("--format", "csv")):
         ls(path, *options)
     report = json.loads(ls(path, "--json"))
     assert (report["tensors"], report["parameters"], report["bits_per_weight"]) == ([], 0, None)

@@ -96,7 +96,7 @@ def test_options_of_the_questions_of_same_are_told_apart(
     ("words", "message"),
     [
         (("--mcp", "llama-3-8b"), "MODEL is for the page, not for --mcp"),
-        (("--mcp", "--port", "3", "--no-browser"), "--port and --browser are for the page"),
+        (("--mcp", "--port", "3", "--no-browser"), "--port and --no-browser are for the page"),
         (("--root", "x"), "--root is for the tools of --mcp"),
         (("llama-3-8b", "--allow-urls"), "--allow-urls is for the tools of --mcp"),
     ],
@@ -137,7 +137,8 @@ def test_old_options_answer_with_what_to_type(old: str) -> None:
     name, option = old.split()
     words = MOVED_OPTIONS[old].split() or [HELP]
     then = f"is now `{MOVED_OPTIONS[old]}`" if MOVED_OPTIONS[old] else "has gone: leave it out"
-    command, now = (words[1], words[3]) if words[0] == "llamath" else (name, words[0])
+    command = words[1] if words[0] == "llamath" else name
+    now = next((x for x in words if x.startswith("--")), HELP)
     for typed in (option, f"{option}=x"):
         done = run(name, "llama-3-8b", typed)
         assert done.exit_code == 2 and not done.stdout
@@ -218,7 +219,7 @@ def test_misspelled_commands_get_a_suggestion() -> None:
     [
         (["count", "llama-9"], "unknown_model"),
         (["count"], "usage"),
-        (["count", "llama-3-8b", "--unfold", "--brief"], "usage"),
+        (["count", "llama-3-8b", "--all", "--brief"], "usage"),
         (["cuont"], "bad_input"),
         (["fit", "llama-3-8b", "--on", "h1000"], "bad_input"),
         (["models", "zzz"], "unknown_model"),

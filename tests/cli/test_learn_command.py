@@ -185,9 +185,7 @@ def test_without_a_terminal_lessons_and_questions_are_printed() -> None:
 def test_a_worksheet_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     texts = []
     for name in ("a.md", "b.md"):
-        learn(
-            "matrix", "--worksheet", "-o", str(tmp_path / name), "--questions", "6", "--seed", "7"
-        )
+        learn("matrix", "-o", str(tmp_path / name), "--questions", "6", "--seed", "7")
         texts.append((tmp_path / name).read_text())
     assert (
         texts[0] == texts[1] and texts[0].count("Answer: ___") == 6 and "Solutions" not in texts[0]
@@ -209,7 +207,7 @@ def test_a_worksheet_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["md", "html", "ipynb"])
 def test_worksheets_are_valid_files_with_every_question(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"sheet.{ending}"
-    learn("attention", "--worksheet", "-o", str(path), "--solutions")
+    learn("attention", "-o", str(path), "--solutions")
     text = path.read_text()
     assert "25,165,824" in text
     if ending == "ipynb":
@@ -222,9 +220,9 @@ def test_worksheets_are_valid_files_with_every_question(ending: str, tmp_path: P
         assert len(names["sheet"]) == len(code) - 1 == 5
     if ending == "html":
         assert text.startswith("<!doctype html>") and "<script" not in text and "http" not in text
-    again = learn("attention", "--worksheet", "-o", str(path), code=2)
+    again = learn("attention", "-o", str(path), code=2)
     assert "already exists" in again.stderr
-    learn("attention", "--worksheet", "-o", str(path), "--force")
+    learn("attention", "-o", str(path), "--force")
     assert "25,165,824" not in path.read_text()
 
 
@@ -232,7 +230,7 @@ def test_worksheets_are_valid_files_with_every_question(ending: str, tmp_path: P
 def test_sheet_about_a_file_shows_its_name_and_opens_it(ending: str, tmp_path: Path) -> None:
     folder, path = tmp_path / "<img src=x>", tmp_path / f"sheet.{ending}"
     shutil.copytree(Path(__file__).parents[2] / "examples" / "tiny-llama", folder)
-    learn("matrix", "--model", str(folder), "--worksheet", "-o", str(path))
+    learn("matrix", "--model", str(folder), "-o", str(path))
     text = path.read_text()
     assert "img src=x" in text and not re.search(
         r"(?<!\\)<img", text.replace(repr(str(folder)), "")
@@ -297,8 +295,8 @@ def test_bad_answer_files_are_refused(document: Any, words: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["matrix", "--worksheet"], "-o FILE"), (["matrix", "-o", "x.md"], "--worksheet"), (["nothing"], "no lesson"),
-        (["matrix", "--worksheet", "-o", "x.pdf"], ".md, .ipynb or .html"), (["--worksheet", "-o", "x.md"], "which lesson"),
+        (["matrix", "--worksheet"], "--output FILE"), (["matrix", "-o"], "-o"), (["nothing"], "no lesson"),
+        (["matrix", "-o", "x.pdf"], ".md, .ipynb or .html"), (["-o", "x.md"], "which lesson"),
         (["experts", "--model", "gpt2"], "no experts"), (["matrix", "--questions", "0"], "from 1 to 500"),
         (["matrix", "--seed", "x"], "integer"), (["--check", "none.json"], "is no file"), (["--check", "."], "is no file"),
         (["matrix", "--check", "none.json"], "--check takes"), (["--check", "x", "--seed", "1"], "ids"),

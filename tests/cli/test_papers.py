@@ -148,12 +148,12 @@ WITHOUT_TABLES = {"code", "run", "serve", "export"}
 """Commands that answer with text, pages or a server."""
 OTHER_TABLES = {
     "learn": (),
-    "count": ("llama-3-8b", "--unfold"),
+    "count": ("llama-3-8b", "--all"),
     "facts": ("deepseek-v3",),
     "config": ("gpt2",),
     "diff": ("llama-2-7b", "llama-3-8b", "gpt2"),
     "trace": ("llama-3-8b",),
-    "ls": (FOLDER, "--unfold"),
+    "ls": (FOLDER, "--all"),
     "verify": (FOLDER, "--set", "num_key_value_heads=4"),
     "convert": (FOLDER, "edited", "--layers", "0", "--dry-run"),
     "same": (FOLDER, FOLDER),

@@ -87,8 +87,8 @@ def test_tables_contain_no_markup_and_no_formula(typed: Typed, folder: Path) -> 
         ["count"],
         ["config"],
         ["ls"],
-        ["ls", "--unfold"],
-        ["count", "--unfold"],
+        ["ls", "--all"],
+        ["count", "--all"],
         ["diff", "gpt2"],
         ["diff", "gpt2", "llama-3-8b"],
     ]

@@ -276,24 +276,24 @@ def test_textbook_405b_preset() -> None:
 
 
 @pytest.mark.slow
-def test_presets_are_sorted_and_chosen_by_type() -> None:
+def test_presets_are_sorted_and_chosen_by_kind() -> None:
     largest = llamath.models(sort="params")
     assert [x.total for x in largest] == sorted((x.total for x in llamath.models()), reverse=True)
-    mixtures = {x.preset: x for x in llamath.models(kind="moe")}
+    mixtures = {x.preset: x for x in llamath.models("moe")}
     assert mixtures and all("moe" in x.kinds for x in mixtures.values())
-    assert {"qwen3-next-80b-a3b", "lfm2-1.2b"} <= {x.preset for x in llamath.models(kind="hybrid")}
-    assert {x.family for x in llamath.models(kind="recurrent")} == {
+    assert {"qwen3-next-80b-a3b", "lfm2-1.2b"} <= {x.preset for x in llamath.models("hybrid")}
+    assert {x.family for x in llamath.models("recurrent")} == {
         "mamba",
         "falcon_mamba",
         "mamba2",
     }
     assert (
-        {x.preset for x in llamath.models(kind="vision")}
+        {x.preset for x in llamath.models("vision")}
         == {x.slug for x in PRESETS.values() if is_multimodal(x)}
         != set()
     )
-    with pytest.raises(llamath.LlamathError, match="no recurrent preset matches"):
-        llamath.models("llama", kind="recurrent")
+    with pytest.raises(llamath.LlamathError, match="no preset matches 'llama recurrent'"):
+        llamath.models("llama", "recurrent")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_presets_that_fit_are_those_of_fit(words: tuple[str, ...], asked: dict[s
 
 
 def test_no_fitting_preset_is_a_verdict() -> None:
-    none = llamath.models("llama", on="mem=1GiB", dtype="fp32", kind="moe")
+    none = llamath.models("llama", "moe", on="mem=1GiB", dtype="fp32")
     assert not none and none.summary.startswith("no preset fits on ") and not none.rows()
     with pytest.raises(llamath.LlamathError, match="unknown dtype"):
         llamath.models("llama", on="rtx-4090", dtype="q9")

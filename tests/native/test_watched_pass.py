@@ -119,12 +119,12 @@ def test_the_command_prints_the_report_at_both_widths(
     typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    done = typed("trace", "--values", TEXT, "--layer", "1")
+    done = typed("trace", "--values", TEXT, "--layers", "1")
     assert done.status == 0 and max(map(len, done.out.splitlines())) <= 60
     assert "layers.1.attn.q_rope" in done.out and "layers.0" not in done.out
     assert "   2  ' ball' 99%" in done.out and "layer 1 of 0 to 3" in done.out
     monkeypatch.setenv("COLUMNS", "80")
-    wide = typed("trace", "embedded", TEXT, "--values", "--layer", "1")
+    wide = typed("trace", "embedded", TEXT, "--values", "--layers", "1")
     assert "[16, 4, 32]" in wide.out and "rms" in wide.out
     data = json.loads(typed("trace", "--values", TEXT, "--json").out)
     assert np.array(data["values"]["layers.0.attn.softmax"]).shape == (16, 4, 16)
@@ -136,8 +136,8 @@ def test_the_command_prints_the_report_at_both_widths(
     [
         (("--values",), "--values needs a PROMPT"),
         (("--values", "Anna", "--next"), "--next is not combined with --values"),
-        (("--values", "Anna", "--layer", "4"), "the model has no layer 4"),
-        (("--values", "", "--layer", "1"), "the prompt is empty"),
+        (("--values", "Anna", "--layers", "4"), "the model has no layer 4"),
+        (("--values", "", "--layers", "1"), "the prompt is empty"),
         (("--values", "Anna " * 3000), "is longer than the context of"),
         (
             ("gpt2", "Anna", "--values"),

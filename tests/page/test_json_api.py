@@ -79,7 +79,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("design 70B --set num_hidden_layers=60:100 --set num_key_value_heads=8 --bounds max_memory=80GiB --top 3 --like qwen3", "design?target=70B&set=num_hidden_layers=60:100&set=num_key_value_heads=8&bounds=max_memory=80GiB&top=3&like=qwen3"),
     ("design --budget flops=5.76e23,law=besiroglu", "design?budget=flops=5.76e23,law=besiroglu"),
     ("models", "models?"),
-    ("models llama --type moe --on 8xh100 --sort active", "models?words=llama&type=moe&on=8xh100&sort=active"),
+    ("models llama moe --on 8xh100 --sort active", "models?words=llama&words=moe&on=8xh100&sort=active"),
     ("models qwen 3", "models?words=qwen&words=3"),
     ("explain 3540389888", "explain?number=3540389888"),
     ("explain 685B --like deepseek-v3 --all", "explain?number=685B&like=deepseek-v3&all=true"),

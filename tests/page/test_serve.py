@@ -334,13 +334,16 @@ def test_browser_is_opened_only_in_interactive_sessions(
     assert is_interactive() is opens
 
 
-@pytest.mark.parametrize(("option", "opened"), [("--browser", 1), ("--no-browser", 0), (None, 0)])
+@pytest.mark.parametrize(
+    ("option", "screen", "opened"), [(None, True, 1), ("--no-browser", True, 0), (None, False, 0)]
+)
 def test_one_time_address_is_opened_and_address_is_printed(
-    monkeypatch: pytest.MonkeyPatch, option: str | None, opened: int
+    monkeypatch: pytest.MonkeyPatch, option: str | None, screen: bool, opened: int
 ) -> None:
     seen: list[str] = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [x.close() for x in sockets])
     monkeypatch.setattr("llamath.cli.serve.open_browser", seen.append)
+    monkeypatch.setattr("llamath.cli.serve.is_interactive", lambda: screen)
     done = CliRunner().invoke(cli, ["serve", "gpt2", "gpt2", "gpt2", *([option] if option else [])])
     assert (
         done.exit_code == 0 and done.stdout.startswith("http://127.0.0.1:") and len(seen) == opened

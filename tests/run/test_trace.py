@@ -190,7 +190,7 @@ def test_trace_without_weights(folder: Path, tmp_path: Path, typed: Typed) -> No
 
 
 def test_trace_of_one_layer(typed: Typed) -> None:
-    _, out, _ = typed("deepseek-v3", "--layer", 1)
+    _, out, _ = typed("deepseek-v3", "--layers", 1)
     assert (
         "layers 0–2 × 3" in out
         and "layer 1 shown; the others are identical" in out
@@ -207,8 +207,8 @@ def test_trace_of_the_next_token(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["llama-3-8b", "--layer", "32"], "layer 32 does not exist: the model has 32 layers"),
-        (["llama-3-8b", "--layer", "-1"], "--layer should be"),
+        (["llama-3-8b", "--layers", "32"], "layer 32 does not exist: the model has 32 layers"),
+        (["llama-3-8b", "--layers", "-1"], "--layers should be"),
         (["llama-3-8b", "a prompt"], "is a preset, which has a configuration and no weights"),
         (["embedded", " "], "the prompt is empty"),
         (["llama-3-8b", "--context", "0"], "--context"),
@@ -258,7 +258,7 @@ def test_model_without_a_head(typed: Typed) -> None:
 
 def test_billion_layers(typed: Typed) -> None:
     status, out, _ = typed(
-        "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layer", 999999999
+        "llama-3-8b", "--set", "num_hidden_layers=1000000000", "--layers", 999999999
     )
     assert status == 0 and "layers × 1,000,000,000" in out
 
@@ -305,7 +305,7 @@ def test_report_is_frozen() -> None:
     ("words", "ask"),
     [
         (["gpt2"], {"model": "gpt2"}),
-        (["gpt2", "--layer", "3"], {"model": "gpt2", "layer": 3}),
+        (["gpt2", "--layers", "3"], {"model": "gpt2", "layer": 3}),
         (
             ["deepseek-v3", "--next", "--context", "1k", "--set", "num_hidden_layers=4"],
             {
@@ -329,7 +329,7 @@ def test_function_answers_as_the_command_does(
     assert json.loads(json.dumps(report.to_json())) == json.loads(typed(*words, "--json")[1])
     rows = report.rows()
     assert len(report) == len(rows) and report and report[0].name == rows[0]["step"]
-    if "--layer" not in words:
+    if "--layers" not in words:
         assert sum(x["times"] * x["FLOPs"] for x in rows) == report.walk.flops
 
 

@@ -56,10 +56,10 @@ def command(
     """
     if unfold and form in ("json", "tree", "brief"):
         option = f"--format {form}" if form == "tree" else f"--{form}"
-        raise click.UsageError(f"--unfold is about the table: not with {option}")
+        raise click.UsageError(f"--all is about the table: not with {option}")
     if formula and (unfold or form not in (None, "markdown")):
         option = f"--{form}" if form in ("json", "brief") else f"--format {form}"
-        option = "--unfold" if unfold else option
+        option = "--all" if unfold else option
         raise click.UsageError(f"--formula is about the text of a count: not with {option}")
     if formula and not isinstance(model, FamilyModel):
         raise click.UsageError("a model without a family has no --formula")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "llamath learn",
     "llamath learn matrix",
-    "llamath learn cache --model llama-3.1-70b --worksheet -o sheet.md --questions 10 --seed 7",
+    "llamath learn cache --model llama-3.1-70b -o sheet.md --questions 10 --seed 7",
     "llamath learn --check answers.json",
 )
 
@@ -28,8 +28,9 @@ _EXAMPLES = (
 @make_command("learn", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("name", required=False)
 @asks(LessonQuestion)
-@click.option("--worksheet", is_flag=True, help="Write a worksheet to the file of --output.")
-@click.option("-o", "--output", metavar="FILE", help="FILE.md, FILE.ipynb or FILE.html.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write a worksheet: FILE.md, FILE.ipynb or FILE.html."
+)
 @click.option("--solutions", is_flag=True, help="Add the solutions.")
 @click.option("--check", metavar="FILE", help="Grade a JSON file with answers.")
 @force_option
@@ -37,7 +38,6 @@ def command(
     name: str | None,
     *,
     asked: Asked,
-    worksheet: bool,
     output: str | None,
     solutions: bool,
     check: str | None,
@@ -52,14 +52,11 @@ def command(
     """
     question = asked.parse(LessonQuestion)
     if check is not None:
-        if name or worksheet or output or solutions:
+        if name or output or solutions:
             raise click.UsageError("--check takes a file of answers, and --model alone")
         return _grade(check, question, form)
-    if worksheet != (output is not None):
-        missing, given = ("-o FILE", "--worksheet") if worksheet else ("--worksheet", "--output")
-        raise click.UsageError(f"{given} needs {missing}")
     if not name:
-        if asked.given or worksheet or solutions:
+        if asked.given or output or solutions:
             raise click.UsageError("which lesson? `llamath learn` lists them")
         return _list(form)
     from ..analysis.learn.worksheet import make_worksheet

@@ -14,7 +14,7 @@ from .output import TABLES, echo, echo_report, warn
 _EXAMPLES = (
     "llamath ls ./my-checkpoint",
     "llamath ls model.gguf --format tree",
-    "llamath ls owner/name --unfold --format csv",
+    "llamath ls owner/name --all --format csv",
 )
 
 

@@ -143,8 +143,8 @@ def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def unfold_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --unfold, for a command that prints a table of tensors."""
-    return shared_option("--unfold")(command)
+    """Add --all, for a command that prints a table of tensors."""
+    return shared_option("--all", "unfold")(command)
 
 
 def picture_option(command: Callable[..., Any]) -> Callable[..., Any]:

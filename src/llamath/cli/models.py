@@ -11,7 +11,7 @@ from .question_options import Asked, asks
 _EXAMPLES = (
     "llamath models",
     "llamath models qwen 3",
-    "llamath models --type moe --sort date",
+    "llamath models moe --sort date",
     "llamath models --on rtx-4090 --dtype q4_k_m  # which run on my card?",
 )
 
@@ -19,7 +19,8 @@ _EXAMPLES = (
 @make_command("models", _EXAMPLES, brief=True, formats=TABLES)
 @asks(ModelsQuestion)
 def command(*, asked: Asked, form: str | None) -> int:
-    """List the presets whose name, id or family contains all WORDS. Exit code 2: none does.
+    """List the presets whose name, id or family contains all WORDS; the words dense, moe, hybrid,
+    recurrent and vision choose a kind of models. Exit code 2: none does.
 
     With --on, those that fit on these GPUs, largest first, as `llamath fit` says it: memory, the
     longest context, and the limit of decode. Exit code 1: none fits.

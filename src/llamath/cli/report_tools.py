@@ -28,7 +28,7 @@ from .output import capture_output, print_error
 from .question_options import FieldArgument, FieldOption
 from .wording import CommandLine, command_of
 
-_OMITTED_OPTIONS = frozenset("json brief format unfold picture force via".split())
+_OMITTED_OPTIONS = frozenset("json brief format picture force via".split())
 """Options that choose an output, write files, or start a process that reads a config by other
 rules; a tool has none of them."""
 MAX_ANSWER = 32 << 20
@@ -73,7 +73,7 @@ class ReportTool(Record):
 TOOLS: Mapping[str, ReportTool] = {
     x.name: x
     for x in (
-        ReportTool(name="count"),
+        ReportTool(name="count", omitted=frozenset(("all",))),
         *(
             ReportTool(name=name)
             for name in (
@@ -91,7 +91,7 @@ TOOLS: Mapping[str, ReportTool] = {
         ReportTool(name="fit", omitted=frozenset(("draft",))),
         *(ReportTool(name=name) for name in ("quants", "flops", "plan")),
         ReportTool(name="gpus", omitted=frozenset(("output",))),
-        ReportTool(name="ls", local=True),
+        ReportTool(name="ls", omitted=frozenset(("all",)), local=True),
         ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
     )
 }

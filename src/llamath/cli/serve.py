@@ -55,9 +55,12 @@ _PAGE_OPTIONS = ("models", "host", "port", "browser")
     help="Port to listen on; 0 picks a free one.",
 )
 @click.option(
-    "--browser/--no-browser",
+    "--no-browser",
+    "browser",
+    is_flag=True,
+    flag_value=False,
     default=None,
-    help="Open the page in a browser.  [default: if there is a terminal and a screen]",
+    help="Print the address only; a browser opens if there are a terminal and a screen.",
 )
 @click.option(
     "--mcp", is_flag=True, help="Offer the reports to an agent as tools over stdio, and no page."

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "llamath trace llama-3-8b",
-    "llamath trace deepseek-v3 --layer 3 --context 4096",
+    "llamath trace deepseek-v3 --layers 3 --context 4096",
     "llamath trace ./Llama-3.2-1B 'The capital of France is'",
     "llamath trace --values 'Anna had a red'",
 )

@@ -167,7 +167,7 @@ class WatchedPass(Report):
             rows=tuple((repr(safe(x.text, 40)), x.probability) for x in self.likely),
         )
         layers = len({x.split(".")[1] for x in self.names if x.startswith("layers.")})
-        yield Text(f"layer {self.layer} of 0 to {layers - 1}; --layer shows another", "dim")
+        yield Text(f"layer {self.layer} of 0 to {layers - 1}; --layers shows another", "dim")
 
     def _heads(self) -> Iterable[Table]:
         """Yield what each head attends to at the last token, in the layer that is shown."""

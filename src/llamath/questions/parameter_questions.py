@@ -18,6 +18,8 @@ class ModelsQuestion(Question):
     """Return the presets whose name, id or family has all these words, with their sizes; if none
     has, it is an error.
 
+    The words dense, moe, hybrid, recurrent and vision choose a kind of models.
+
     With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it. The
     weights are those of each config, unless `dtype` is given.
     """
@@ -30,18 +32,13 @@ class ModelsQuestion(Question):
         text("qwen", metavar="WORDS").several(),
         default=(),
         positional=True,
-        help="Words that must all occur in the name.",
+        help="Words that must all occur in the name; dense, moe, hybrid, recurrent and vision "
+        "choose a kind.",
     )
     sort: Literal["params", "active", "context", "date"] | None = ask(
         choice("params", "active", "context", "date"),
         default=None,
         help="Sort, the largest or newest first.",
-    )
-    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = ask(
-        choice("dense", "moe", "hybrid", "recurrent", "vision"),
-        default=None,
-        option="--type",
-        help="Only models of this type.",
     )
     on: tuple[int, Device] | None = ask(
         GPU_NAMES,

@@ -37,7 +37,9 @@ class TraceQuestion(Question):
         default=7,
         help="Number of tokens without PROMPT: 512, 4k.",
     )
-    layer: int | None = ask(integer(least=0), default=None, help="Show this layer only.")
+    layer: int | None = ask(
+        integer(least=0), default=None, option="--layers", help="Show this layer only."
+    )
     images: str = IMAGES
     decode: bool = ask(
         YES_OR_NO,

@@ -188,14 +188,13 @@ last."""
 def find_presets(
     words: Sequence[str] = (),
     sort: str | None = None,
-    kind: str | None = None,
 ) -> PresetList:
-    """Return the presets that have all these words in their name, ids, aliases or family; words
-    that match nothing are an error.
+    """Return the presets that have all these words in their name, ids, aliases or family; a kind
+    of `model_kinds` chooses those of this kind. Words that match nothing are an error.
 
-    `sort` is one of `SORT_KEYS`, `kind` one of those of `model_kinds`.
+    `sort` is one of `SORT_KEYS`.
     """
-    found = [x for x in presets() if all(_has_word(x, word.lower()) for word in words)]
+    found = [x for x in presets() if all(_matches(x, word.lower()) for word in words)]
     if not found:
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
@@ -205,14 +204,7 @@ def find_presets(
             else f"{Call('models')} lists all"
         )
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
-    summaries = [
-        x for x in (_summarize_preset(x.slug) for x in found) if kind is None or kind in x.kinds
-    ]
-    if not summaries:
-        raise UnknownModel(
-            f"no {kind} preset matches",
-            hint=f"{Call('models')} lists all",
-        )
+    summaries = [_summarize_preset(x.slug) for x in found]
     return PresetList(
         models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries)
     )
@@ -248,6 +240,13 @@ def _summarize_preset(slug: str) -> PresetSummary:
     )
 
 
+def _matches(preset: Preset, word: str) -> bool:
+    """Return whether a word is in a preset's names; a kind is no name."""
+    if word in MODEL_KINDS:
+        return word in _summarize_preset(preset.slug).kinds
+    return _has_word(preset, word)
+
+
 def _has_word(preset: Preset, word: str) -> bool:
     """Return whether a word is in a preset's names; a number must be the beginning of a part, so
     that `3` does not match 13B.
@@ -261,6 +260,10 @@ def _has_word(preset: Preset, word: str) -> bool:
             for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split()
         )
     return normalize_name(word) in normalize_name(names)
+
+
+MODEL_KINDS = ("dense", "moe", "hybrid", "recurrent", "vision")
+"""All kinds of models."""
 
 
 def model_kinds(tree: Decoder) -> tuple[str, ...]:
