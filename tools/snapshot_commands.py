@@ -144,8 +144,8 @@ ONCE = {
     **{f"design/{x}": f"design {x} --json" for x in ("405B", "70B", "1.5e9", "8030261248", "1")},
     "design/flops": "design --budget flops=5.76e23 --top 1 --json",
     "design/tokens": "design --budget tokens=15T,law=besiroglu --json",
-    "design/active": "design 47B --like mixtral --bounds active=12.9B --top 2 --json",
-    "design/max-memory": "design 70B --bounds max_memory=80GB --json",
+    "design/active": "design 47B-A12.9B --like mixtral --top 2 --json",
+    "design/none": "design 70B --bounds max_kv_per_token=4KiB --json",
     "design/max-kv": "design 8B --bounds max_kv_per_token=64KiB,tp=8 --sort error --json",
     "design/gpt2": "design 124M --like gpt2 --json",
     "design/classic": "design 405B --like classic --set num_hidden_layers=80 "

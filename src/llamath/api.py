@@ -286,17 +286,17 @@ def design(
     changes: Mapping[str, Any] | None = None,
 ) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
-    published models.
+    published models; `47B-A13B` has 13 billion active ones.
 
     Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size.
     `changes` fixes config keys of the designs, dimensions as a number or a range:
     `{"num_hidden_layers": (60, 100), "vocab_size": 32000}`. The report has no candidates if nothing
     meets the demands; then `misses` says what comes nearest.
 
-    target: Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law.
+    target: Number of parameters: 405B, 1.5e9, 8030261248, or with the active ones 47B-A13B; may be
+        left out with a scaling law.
     like: A series (llama-3), family or model to follow.
-    bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tp=8, active=13B, max_memory=80GiB,
-        max_kv_per_token=320KiB.
+    bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tp=8, max_kv_per_token=320KiB.
     tolerance: Allowed difference from the target.
     sort: Order of designs.
     top: Number of designs to show.
@@ -1080,6 +1080,7 @@ def answer_design(
     parameters, exact = _design_target(question, law)
     request = DesignRequest(
         target=parameters,
+        active=None if question.target is None else question.target.active,
         like=question.like,
         fixed=read_fixed(changes or {}),
         bounds=question.bounds,
@@ -1101,7 +1102,7 @@ def _design_target(question: DesignQuestion, law: ScalingLaw) -> tuple[int, bool
             raise LlamathError(
                 "design takes two of target, tokens and flops: they determine the third"
             )
-        return target.value, target.exact
+        return target.total.value, target.total.exact
     if tokens and flops:
         return max(flops // (6 * tokens), 1), False
     if not tokens and not flops:

@@ -307,7 +307,6 @@ requests = st.builds(
         ffn_ratio=none_or(st.sampled_from([(2, 3), (3.5, 3.5)])),
         tp=st.sampled_from([1, 1, 2, 4]),
         max_kv_per_token=none_or(st.integers(10_000, 200_000)),
-        max_memory=none_or(st.just(10**10)),
     ),
     by_error=st.booleans(),
     limit=st.just(4),
@@ -371,7 +370,6 @@ def check_bounds(x: Candidate, request: DesignRequest) -> None:
 
     assert kv_cache_size(model.tree, 1).kv_per_token == x.kv_bytes
     assert bounds.max_kv_per_token is None or x.kv_bytes <= bounds.max_kv_per_token
-    assert bounds.max_memory is None or 2 * x.total <= bounds.max_memory
 
 
 @pytest.mark.parametrize(
@@ -394,7 +392,7 @@ def test_moe_design_with_active_parameters(
             target=total,
             like=like,
             fixed=fixed,
-            bounds=DesignBounds(active=active),
+            active=active,
             tolerance=Fraction(1, 50),
             limit=3,
         )
@@ -437,15 +435,26 @@ def test_ffn_width_reports_meta_rounding_arguments() -> None:
     assert all(ffn_width(x.width, *x.rounding) == x.ffn for x in report.candidates if x.rounding)
 
 
+def test_a_target_names_its_active_parameters() -> None:
+    words = ("47B-A12.9B", "--like", "mixtral", "--top", "3")
+    found = json.loads(run(*words, "--json").stdout)["candidates"]
+    assert len(found) == 3 and all(abs(x["active"] / 12.9e9 - 1) <= 0.005 for x in found)
+    assert "47,000,000,000 parameters (12,900,000,000 active)" in run(*words).stdout
+    for key, hint in (
+        ("active=13B", "give it with the target: 47B-A13B"),
+        ("max_memory=80GB", "the target decides the bytes of the weights"),
+    ):
+        error = run("47B", "--bounds", key, ok=2).exception
+        assert f"the key {key.partition('=')[0]} has gone" in str(error)
+        assert isinstance(error, LlamathError) and hint in error.hint
+
+
 @pytest.mark.slow
 def test_binding_constraints_are_named() -> None:
-    report = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
+    report = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_kv_per_token=4096)))
     assert not report.candidates and report.misses is not None
-    assert [x.option for x in report.misses.binding] == ["max_memory"]
-    assert (
-        all(x.total <= 40 * B for x in report.misses.nearest)
-        and report.misses.nearest[0].total > 39 * B
-    )
+    assert [x.option for x in report.misses.binding] == ["max_kv_per_token"]
+    assert all(x.total < 7 * B for x in report.misses.nearest)
     both = design(
         DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096)))
     )
@@ -552,17 +561,17 @@ def test_design_plot(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
-    text = run("70B", "--bounds", "max_memory=80GB", ok=1).stdout
-    assert "no candidate; nearest" in text and "max_memory rules out every design" in text
-    output = json.loads(run("70B", "--bounds", "max_memory=80GB", "--json", ok=1).stdout)
+    text = run("70B", "--bounds", "max_kv_per_token=4KiB", ok=1).stdout
+    assert "no candidate; nearest" in text and "max_kv_per_token rules out every design" in text
+    output = json.loads(run("70B", "--bounds", "max_kv_per_token=4KiB", "--json", ok=1).stdout)
     assert (
         output["candidates"] == []
-        and output["binding"][0]["option"] == "max_memory"
+        and output["binding"][0]["option"] == "max_kv_per_token"
         and output["nearest"]
     )
-    run("70B", "--bounds", "max_memory=80GB", "--picture", str(tmp_path / "x.svg"), ok=1)
-    done = run("70B", "--bounds", "max_memory=80GB", "--format", "params", ok=1)
-    assert done.stdout == "" and "max_memory rules out every design" in done.stderr
+    run("70B", "--bounds", "max_kv_per_token=4KiB", "--picture", str(tmp_path / "x.svg"), ok=1)
+    done = run("70B", "--bounds", "max_kv_per_token=4KiB", "--format", "params", ok=1)
+    assert done.stdout == "" and "max_kv_per_token rules out every design" in done.stderr
     assert not (tmp_path / "x.json").exists() and "no candidate" in (tmp_path / "x.svg").read_text()
 
 
@@ -571,7 +580,7 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
     [
         "-- -5", "0", "2e13",  "abc", "9e99", "1.5", "8B --like lama-3", "8B --like /nope.json", "8B --set num_hidden_layers=0", "8B --set num_hidden_layers=9:3", "8B --set num_hidden_layers=x",
         "8B --bounds ffn_ratio=x", "8B --bounds ffn_ratio=4:1", "8B --bounds ffn_ratio=nan", "8B --bounds aspect=0", "8B --tolerance 0.5", "8B --tolerance -1%",
-        "8B --tolerance x", "8B --bounds max_memory=80", "8B --bounds tp=5", "8B --set vocab_size=0", "8B --set num_experts_per_tok=2 --like llama-3", "8B --budget law=newton",
+        "8B --tolerance x", "8B --bounds max_kv_per_token=80", "8B --bounds max_memory=80GiB", "8B-A9B", "8B-A", "47B --bounds active=13B", "8B --bounds tp=5", "8B --set vocab_size=0", "8B --set num_experts_per_tok=2 --like llama-3", "8B --budget law=newton",
         "8B --budget tokens=1T,flops=1e24", "", "47B --set num_experts=8 --set num_experts_per_tok=9", "8B --like gpt2 --set num_experts=8 --format params", "8B --like gpt2 --format params",
         "8B --budget tokens=x", "8B --budget flops=-1", "1e18 --like nope", "8B --against nope", "8B --set num_attention_heads=1e3", "8B --set layers=32", "8B --set tp=8", "8B --set n_layer=9 --set num_hidden_layers=9", "8B --set moe_intermediate_size=512", "8B --set layer_types=[]",
     ],

@@ -76,7 +76,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("diff gpt2 llama-3-8b mixtral-8x7b", "diff?models=gpt2&models=llama-3-8b&models=mixtral-8x7b"),
     ("diff llama-3-8b --set tie_word_embeddings=true", "diff?models=llama-3-8b&set=tie_word_embeddings=true"),
     ("design 8B", "design?target=8B"),
-    ("design 70B --set num_hidden_layers=60:100 --set num_key_value_heads=8 --bounds max_memory=80GiB --top 3 --like qwen3", "design?target=70B&set=num_hidden_layers=60:100&set=num_key_value_heads=8&bounds=max_memory=80GiB&top=3&like=qwen3"),
+    ("design 70B --set num_hidden_layers=60:100 --set num_key_value_heads=8 --bounds max_kv_per_token=80KiB --top 3 --like qwen3", "design?target=70B&set=num_hidden_layers=60:100&set=num_key_value_heads=8&bounds=max_kv_per_token=80KiB&top=3&like=qwen3"),
     ("design --budget flops=5.76e23,law=besiroglu", "design?budget=flops=5.76e23,law=besiroglu"),
     ("models", "models?"),
     ("models llama moe --on 8xh100 --sort active", "models?words=llama&words=moe&on=8xh100&sort=active"),

@@ -34,8 +34,8 @@ _EXAMPLES = (
 def command(
     *, asked: Asked, changes: tuple[str, ...], form: str | None, picture: PictureFile | None
 ) -> int:
-    """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a
-    series. Exit code 1: there are none.
+    """Find dimensions for a model of TARGET parameters (405B, 8030261248, 47B-A13B with 13 billion
+    active ones), in the style of a series. Exit code 1: there are none.
 
     --set fixes config keys of the designs, as numbers or ranges. Without TARGET, a scaling law
     computes it from the --budget. --format config or params

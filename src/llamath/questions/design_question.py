@@ -5,15 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from ..utils.units import Quantity
 from .settings import Question, Settings, Spec, ask
 from .value_kinds import (
     COUNT,
-    QUANTITY,
     RATIO,
     SERIES_NAME,
     SHARE,
     SIZE,
+    TARGET,
+    Target,
     choice,
     integer,
     text,
@@ -37,15 +37,16 @@ class DesignBounds(Settings):
         help="It divides width, heads, key/value heads, FFN width and vocabulary.",
         example="8",
     )
-    active: int | None = ask(
-        COUNT, default=None, help="Active parameters, within the tolerance.", example="13B"
-    )
-    max_memory: int | None = ask(
-        SIZE, default=None, help="Limit of the weights in bytes.", example="80GiB"
-    )
     max_kv_per_token: int | None = ask(
         SIZE, default=None, help="Limit of the KV cache of a token in bytes.", example="320KiB"
     )
+
+
+_GONE = {
+    "active": "give it with the target: 47B-A13B",
+    "max_memory": "the target decides the bytes of the weights: give a smaller one",
+}
+"""Bounds that went -> what to give instead."""
 
 
 class Budget(Settings):
@@ -63,7 +64,7 @@ class Budget(Settings):
 
 class DesignQuestion(Question):
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
-    published models.
+    published models; `47B-A13B` has 13 billion active ones.
 
     Without `target`, the `tokens` or `flops` of a `budget` and its scaling `law` give the size.
     `changes` fixes config keys of the designs, dimensions as a number or a range:
@@ -76,17 +77,18 @@ class DesignQuestion(Question):
     models: ClassVar[tuple[str, ...]] = ()
     more: ClassVar[tuple[str, ...]] = ("changes",)
 
-    target: Quantity | None = ask(
-        QUANTITY,
+    target: Target | None = ask(
+        TARGET,
         default=None,
         positional=True,
-        help="Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law.",
+        help="Number of parameters: 405B, 1.5e9, 8030261248, or with the active ones 47B-A13B; may "
+        "be left out with a scaling law.",
     )
     like: str = ask(
         SERIES_NAME, default="llama-3", help="A series (llama-3), family or model to follow."
     )
     bounds: DesignBounds = ask(
-        Spec(DesignBounds), default=DesignBounds(), help="Constraints to meet."
+        Spec(DesignBounds, gone=_GONE), default=DesignBounds(), help="Constraints to meet."
     )
     tolerance: Fraction = ask(
         SHARE,

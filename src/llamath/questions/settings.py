@@ -152,11 +152,14 @@ class Spec(Kind[Any]):
     """Settings as one value: a record, or text such as `tp=8,pp=2`, perhaps with some of its keys
     only.
 
-    Some keys are named otherwise than their fields, by `option`.
+    Some keys are named otherwise than their fields, by `option`. `gone` says what to give instead
+    of keys that went.
     """
 
-    def __init__(self, record: type[Settings], keys: str = "") -> None:
-        self.record = record
+    def __init__(
+        self, record: type[Settings], keys: str = "", gone: Mapping[str, str] | None = None
+    ) -> None:
+        self.record, self.gone = record, gone or {}
         named = {x.option or name: name for name, x in record.described.items()}
         self.keys = {x: named[x] for x in keys.split() or named}
         with_values = self._keys_with_values()
@@ -200,7 +203,7 @@ class Spec(Kind[Any]):
             raise ArgumentError(
                 argument, f" should be {self.expected}, found {safe(repr(value), 60)}"
             )
-        named = split_keys(value, argument, self.key_fields())
+        named = split_keys(value, argument, self.key_fields(), self.gone)
         return {self.keys[x]: self._value(argument, x, self.keys[x], y) for x, y in named.items()}
 
     def _value(self, argument: str, key: str, name: str, value: object) -> Any:
@@ -233,7 +236,9 @@ class SomeKeys(Spec):
         return {key: values[name] for key, name in self.keys.items() if name in values}
 
 
-def split_keys(text: str, argument: str, fields: Mapping[str, Field[Any]]) -> dict[str, Any]:
+def split_keys(
+    text: str, argument: str, fields: Mapping[str, Field[Any]], gone: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the keys and values of `key=value,key=value`; words after a list continue it."""
     found: dict[str, Any] = {}
     last = ""
@@ -242,6 +247,8 @@ def split_keys(text: str, argument: str, fields: Mapping[str, Field[Any]]) -> di
         if not equals and name and isinstance(found.get(last), list):
             found[last].append(name)
             continue
+        if name in gone:
+            raise ArgumentError(argument, f": the key {name} has gone", hint=gone[name])
         if name not in fields:
             near = nearest(name, fields)
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(fields)}"

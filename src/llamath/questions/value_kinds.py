@@ -10,6 +10,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..utils.errors import ArgumentError, LlamathError, safe
+from ..utils.record_type import Record
 from ..utils.units import (
     Quantity,
     parse_bandwidth,
@@ -247,9 +248,24 @@ def _quantity(parse: Callable[[str], int], expected: str, annotation: str) -> Ki
     )
 
 
-def _read_quantity(value: object) -> Quantity:
-    COUNT.read(value)
-    return parse_quantity(count_text(value))
+class Target(Record):
+    """A number of parameters to meet, and of those that a token uses: `47B-A13B`."""
+
+    total: Quantity
+    active: int | None = None
+
+
+def _read_target(value: object) -> Target:
+    if isinstance(value, Target):
+        return value
+    total, active = value, None
+    if isinstance(value, str) and (match := re.fullmatch(r"(.+)-[Aa](.+)", value, re.DOTALL)):
+        total, active = match[1], COUNT.read(match[2])
+    COUNT.read(total)
+    found = Target(total=parse_quantity(count_text(total)), active=active)
+    if active is not None and active > found.total.value:
+        raise LlamathError(f"{safe(str(value), 40)}: more active parameters than all")
+    return found
 
 
 def _read_range(value: object) -> tuple[int, int]:
@@ -349,14 +365,14 @@ class _GPUKind(Kind["tuple[int, Device]"]):
 TOKENS = _quantity(parse_tokens, "a number of tokens such as 8192 or '128k'", "Tokens")
 SIZE = _quantity(parse_bytes, "a number of bytes such as 25769803776, '24GiB' or '24GB'", "Size")
 COUNT = _quantity(parse_count, "a count such as 8030261248, '405B' or '1.5e9'", "Count")
-QUANTITY = Kind(
-    _read_quantity,
-    expected=COUNT.expected,
+TARGET = Kind(
+    _read_target,
+    expected=f"{COUNT.expected}, or '47B-A13B'",
     annotation="Count",
     metavar="COUNT",
     schema=COUNT.schema,
 )
-"""A count that knows how exactly it was given."""
+"""A number of parameters that knows how exactly it was given."""
 SERIES_NAME = text("llama-3", "MODEL")
 """The name of a series, a family or a model."""
 RATE = _quantity(parse_bandwidth, "a bandwidth such as '7GB/s'", "Rate")

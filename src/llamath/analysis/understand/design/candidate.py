@@ -115,11 +115,6 @@ class Candidate(Record):
         """The error in parts per million of the target."""
         return float(round(self.error * 10**6, 1))
 
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of the weights in bfloat16."""
-        return BF16_BYTES * self.total
-
 
 def build_candidate(
     design: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]

@@ -148,6 +148,10 @@ def _binding(
             )
             if within := _search(relaxed, shape, habits, 1)[1].within:
                 yield _BindingConstraint(option=KEYS.get(name, name), within=within)
+    if request.active is not None and (
+        within := _search(request.replace(active=None), shape, habits, 1)[1].within
+    ):
+        yield _BindingConstraint(option="active", within=within)
 
 
 def _search(
@@ -414,7 +418,7 @@ def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
     experts and tying.
     """
     fixed = request.fixed
-    use_moe = fixed.experts is not None or request.bounds.active is not None
+    use_moe = fixed.experts is not None or request.active is not None
     series = find_series(request.like, request.target, use_moe, request.exclude)
     if fixed.others:
         series = series.replace(template=_with_keys(series.template, fixed.others))
@@ -477,11 +481,9 @@ def _habit_size(request: DesignRequest, series: Series) -> int:
     dense series.
     """
     fixed = request.fixed
-    if series.sparse or (fixed.experts is None and request.bounds.active is None):
+    if series.sparse or (fixed.experts is None and request.active is None):
         return request.target
-    return request.bounds.active or max(
-        request.target * (fixed.top_k or 2) // (fixed.experts or 1), 1
-    )
+    return request.active or max(request.target * (fixed.top_k or 2) // (fixed.experts or 1), 1)
 
 
 def _build(

@@ -60,6 +60,7 @@ class DesignRequest(Record):
     """The request of one design."""
 
     target: int
+    active: int | None = None  # parameters that a token uses, within the tolerance, too
     like: str = DesignQuestion.like
     fixed: FixedDims = FixedDims()
     bounds: DesignBounds = DesignBounds()

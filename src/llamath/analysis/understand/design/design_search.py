@@ -52,11 +52,9 @@ class SearchStats:
 
 
 def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> _SearchSpace:
-    """Return the search space: the totals within the tolerance and the memory limit."""
+    """Return the search space: the totals within the tolerance."""
     slack = int(request.target * request.tolerance)
     low, high = request.target - slack, request.target + slack
-    if request.bounds.max_memory is not None:
-        high = min(high, request.bounds.max_memory // BF16_BYTES)
     return _SearchSpace(request=request, shape=shape, grid=grid, low=low, high=high)
 
 
@@ -135,7 +133,7 @@ def _ranges_of(
         low, high = _interval(ffn, (space.low - start, space.high - start), slope)
         if active:
             active_start, active_slope = active.line(layers)
-            active_target = space.request.bounds.active or 0
+            active_target = space.request.active or 0
             active_slack = int(active_target * space.request.tolerance)
             low, high = _interval(
                 (low, high),
@@ -152,7 +150,7 @@ def _ranges_of(
 
 
 def _active_plane(space: _SearchSpace, outer: OuterDims) -> Plane | None:
-    if space.request.bounds.active is None:
+    if space.request.active is None:
         return None
     return space.shape.active.plane(_values(space.shape, outer), space.shape.ffn)
 

@@ -64,9 +64,11 @@ def design_head(report: DesignReport) -> str:
     """Return the target, and how many candidates there are."""
     request = report.request
     what = "candidate" if report.searched == 1 else "candidates"
+    active = "" if request.active is None else f" ({request.active:,} active)"
     return (
-        f"{request.target:,} parameters like {report.series.name}: {report.searched:,} {what} "
-        f"searched, {report.within:,} within {float(100 * request.tolerance):g} %"
+        f"{request.target:,} parameters{active} like {report.series.name}: "
+        f"{report.searched:,} {what} searched, {report.within:,} within "
+        f"{float(100 * request.tolerance):g} %"
     )
 
 
@@ -124,8 +126,6 @@ def _constrained(x: Candidate, report: DesignReport) -> Iterator[str]:
         yield f"{x.active:,} active"
     if bounds.max_kv_per_token is not None:
         yield f"{x.kv_bytes:,} bytes of KV cache per token"
-    if bounds.max_memory is not None:
-        yield f"{x.weight_bytes:,} bytes of weights in bfloat16"
 
 
 def _misses(report: DesignReport) -> Iterator[Part]:
