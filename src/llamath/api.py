@@ -738,6 +738,7 @@ def plan(
     *,
     on: GPUs,
     context: Tokens | None = None,
+    batch: int | None = None,
     batch_tokens: Tokens | None = None,
     tokens: Count | None = None,
     layout: str | Layout | None = None,
@@ -752,9 +753,10 @@ def plan(
 
     on: GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'.
     context: Tokens of each sequence: 8192, 128k, max.
+    batch: Sequences in a microbatch of a GPU.
     batch_tokens: Training tokens per step: 16M is 16·2²⁰.
     tokens: Training tokens in all, for the duration: 15.6T.
-    layout: Keep these fixed: tp=8, pp=4, dp=16, zero=3, cp, ep, microbatch, interleave.
+    layout: Keep these fixed: tp=8, pp=4, dp=16, zero=3, cp, ep, interleave.
     training: Settings of the training: optimizer=adamw8bit, grad_dtype=bf16, attention=flash3,
         kernels=eager, recompute=op, loss=chunked, fp8=tensorwise.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
@@ -766,6 +768,7 @@ def plan(
     question = PlanQuestion.parse(
         on=on,
         context=context,
+        batch=batch,
         batch_tokens=batch_tokens,
         tokens=tokens,
         layout=layout,
@@ -1307,7 +1310,10 @@ def answer_plan(model: FamilyModel, question: PlanQuestion) -> PlanReport:
         recompute=asked.recompute,
         loss=asked.loss,
         fp8=asked.fp8,
-        fixed=question.layout,
+        fixed={
+            **question.layout,
+            **({} if question.batch is None else {"microbatch": question.batch}),
+        },
         top=question.top,
         tokens=question.tokens,
     )

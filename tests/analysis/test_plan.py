@@ -492,11 +492,8 @@ def test_any_microbatch_can_be_asked_for() -> None:
     }
     model = llamath.load({**config, "attn_config": {"alibi": True}, "max_seq_len": 2048})
     fixed = {"microbatch": 24, "dp": 8, "zero": 3}
-    report = plan(
-        model,
-        hardware.parse_devices("8xa100-80gb"),
-        PlanRequest(context=2048, batch_tokens=24 * 8 * 2048, fixed=fixed),
-    )
+    tokens = {"context": 2048, "batch_tokens": 24 * 8 * 2048}
+    report = llamath.plan(model, on="8xa100-80gb", batch=24, layout="dp=8,zero=3", **tokens)
     assert {x.layout.microbatch for x in report.plans} == {24}
     step = PlanRequest(context=2048, batch_tokens=96 * 8 * 2048, fixed={**fixed, "microbatch": 96})
     too_large = plan(model, hardware.parse_devices("8xa100-40gb"), step)

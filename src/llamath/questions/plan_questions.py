@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..hardware.kernel_rates import ATTENTION_CHOICES
+from ..utils.errors import Argument
 from .layout import RECOMPUTE, Layout, Recompute
 from .memory_questions import FP8, KERNELS, LOSS, OPTIMIZER
 from .settings import Question, Settings, SomeKeys, Spec, ask
@@ -61,6 +62,12 @@ class PlanQuestion(Question):
 
     on: tuple[int, Device] = _CLUSTER
     context: int | str | None = CONTEXT
+    batch: int | None = ask(
+        integer(),
+        default=None,
+        default_text="the fastest",
+        help="Sequences in a microbatch of a GPU.",
+    )
     batch_tokens: int | None = ask(
         TOKENS, default=None, help="Training tokens per step: 16M is 16·2²⁰."
     )
@@ -68,7 +75,9 @@ class PlanQuestion(Question):
         TRAINING_TOKENS, default=None, help="Training tokens in all, for the duration: 15.6T."
     )
     layout: Mapping[str, int] = ask(
-        SomeKeys(Layout, "tp pp cp ep dp zero microbatch interleave"),
+        SomeKeys(
+            Layout, "tp pp cp ep dp zero interleave", gone={"microbatch": Argument("batch", 2)}
+        ),
         default={},
         help="Keep these fixed.",
     )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform, overload
 
-from ..utils.errors import ArgumentError, LlamathError, nearest, safe
+from ..utils.errors import Argument, ArgumentError, LlamathError, nearest, safe
 from ..utils.record_type import Record
 from .value_kinds import Kind, Several
 
@@ -157,7 +157,10 @@ class Spec(Kind[Any]):
     """
 
     def __init__(
-        self, record: type[Settings], keys: str = "", gone: Mapping[str, str] | None = None
+        self,
+        record: type[Settings],
+        keys: str = "",
+        gone: Mapping[str, str | Argument] | None = None,
     ) -> None:
         self.record, self.gone = record, gone or {}
         named = {x.option or name: name for name, x in record.described.items()}
@@ -232,12 +235,13 @@ class SomeKeys(Spec):
         others = {x: y for x, y in values.items() if x not in self.keys.values()}
         for name, found in others.items():
             if found != getattr(self.record, name):
-                raise ArgumentError(argument, f": {name} is not taken here")
+                hint = str(self.gone.get(name, ""))
+                raise ArgumentError(argument, f": {name} is not taken here", hint=hint)
         return {key: values[name] for key, name in self.keys.items() if name in values}
 
 
 def split_keys(
-    text: str, argument: str, fields: Mapping[str, Field[Any]], gone: Mapping[str, str]
+    text: str, argument: str, fields: Mapping[str, Field[Any]], gone: Mapping[str, str | Argument]
 ) -> dict[str, Any]:
     """Return the keys and values of `key=value,key=value`; words after a list continue it."""
     found: dict[str, Any] = {}
@@ -248,7 +252,7 @@ def split_keys(
             found[last].append(name)
             continue
         if name in gone:
-            raise ArgumentError(argument, f": the key {name} has gone", hint=gone[name])
+            raise ArgumentError(argument, f": the key {name} has gone", hint=str(gone[name]))
         if name not in fields:
             near = nearest(name, fields)
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(fields)}"
