@@ -22,7 +22,6 @@ import click
 import llamath
 from llamath.cli import cli
 from llamath.cli.command_group import COMMANDS, SHARED_OPTIONS, SharedOption
-from llamath.cli.generation_options import SamplingKeys
 from llamath.cli.question_options import FieldOption
 from llamath.core.machine import Machine
 
@@ -61,7 +60,7 @@ def shown_options() -> list[str]:
 
 def distinct_names() -> set[str]:
     """Return the names of options and of keys."""
-    found = {HELP[1], *SamplingKeys.described}
+    found = {HELP[1]}
     for _, x in visible_options():
         found |= {y for y in (*x.opts, *x.secondary_opts) if y.startswith("--")}
         if isinstance(x, FieldOption):

@@ -30,7 +30,7 @@ def command(*words: str) -> str:
         ([STORY, "--max-tokens", "5", "--logprobs", "2"], {"max_tokens": 5, "logprobs": 2}),
         ([STORY, "--stop", "ball", "--logprobs", "0"], {"stop": "ball", "logprobs": 0}),
         (
-            [STORY, "--temperature", "0.8", "--seed", "3", "--sampling", "top_k=9"],
+            [STORY, "--temperature", "0.8", "--seed", "3", "--top-k", "9"],
             {"sampling": "temperature=0.8,seed=3,top_k=9"},
         ),
         ([STORY, "--top-p", "0.9", "--seed", "4"], {"sampling": "top_p=0.9,seed=4"}),

@@ -20,11 +20,11 @@ import pytest
 import llamath
 import signatures
 from llamath.cli import cli
-from llamath.cli.generation_options import SamplingKeys
 from llamath.cli.question_options import FieldOption
 from llamath.cli.report_tools import TOOLS, agent_schema
 from llamath.questions.pass_questions import TraceQuestion
 from llamath.questions.question_list import QUESTIONS
+from llamath.questions.sampling_settings import SamplingSettings
 from llamath.questions.settings import Field, Question, Settings, Spec
 from llamath.questions.value_kinds import RATIO, SHARE
 from llamath.utils.errors import ArgumentError
@@ -113,7 +113,7 @@ def test_options_and_schemas_are_those_of_fields() -> None:
 
 def settings_classes() -> set[type[Settings]]:
     """The records of settings that are values of questions, and the questions."""
-    found: set[type[Settings]] = {*QUESTIONS, TraceQuestion, SamplingKeys}
+    found: set[type[Settings]] = {*QUESTIONS, TraceQuestion, SamplingSettings}
     for question in QUESTIONS:
         for field in question.described.values():
             if isinstance(field.kind, Spec):

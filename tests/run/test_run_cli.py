@@ -94,8 +94,7 @@ def test_seed_reproduces_a_sample(typed: Typed, plain: Path) -> None:
         20,
         "--temperature",
         1,
-        "--sampling",
-        "top_k=50,min_p=0.01,repetition_penalty=1.1",
+        *("--top-k", 50, "--min-p", 0.01, "--repetition-penalty", 1.1),
     )
     first = typed("run", plain, "The cat", *how, "--json")
     second = typed("run", plain, "The cat", *how)
@@ -317,7 +316,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
         "is longer than the context of 128",
     ),
     "a context of its own": ((".", "The cat", "--context", 3), b"", "fills the context of 3"),
-    "no share": ((".", "The cat", "--top-p", 2), b"", "top_p must be from 0 to 1, found 2.0"),
+    "no share": ((".", "The cat", "--top-p", 2), b"", "--top-p should be a number from 0 to 1"),
     "a type": ((".", "The cat", "--dtype", "bf17"), b"", "bf17"),
     "a device": ((".", "The cat", "--device", "tpu9"), b"", "tpu9"),
     "an empty stop string": ((".", "The cat", "--stop", ""), b"", "--stop is empty"),

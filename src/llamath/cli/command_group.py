@@ -102,6 +102,8 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "fit --output": "--max-tokens TOKENS",
     "fit --calibration": "--on FILE",
     "fit --ram-bandwidth": "--ram 'SIZE bw=RATE'",
+    "run --sampling": "--top-k N",
+    "run --verbose": "",
     "serve --browser": "",
     "gpus --measure": "--output FILE",
     "models --max": "--on mem=SIZE",

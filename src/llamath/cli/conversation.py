@@ -54,7 +54,7 @@ def converse(llama: LlamaBase, options: dict[str, Any], *, as_json: bool) -> Non
             "NAME for another)"
         )
     how, ends = choose_sampling(llama, options), choose_limits(llama, options)
-    conversation = _Conversation(session, how, ends, as_json=as_json, verbose=options["verbose"])
+    conversation = _Conversation(session, how, ends, as_json=as_json)
     conversation.hides_thinking = options["hide_thinking"]
     conversation.run()
 
@@ -69,10 +69,9 @@ class _Conversation:
         limits: GenerationLimits,
         *,
         as_json: bool,
-        verbose: bool,
     ) -> None:
         self.session, self.sampling, self.limits, self.as_json = session, sampling, limits, as_json
-        self.verbose, self.interactive, self.hides_thinking = verbose, sys.stdin.isatty(), False
+        self.interactive, self.hides_thinking = sys.stdin.isatty(), False
         self.answers = self.tokens = 0
         self.seconds = 0.0
         self.commands: dict[str, Callable[[str], bool]] = {
@@ -103,7 +102,7 @@ class _Conversation:
         if self.answers:
             rate = self.tokens / self.seconds if self.seconds else 0.0
             plural = "s" if self.answers != 1 else ""
-            engine = self.session.llama.describe_engine(self.verbose)
+            engine = self.session.llama.describe_engine()
             echo(
                 f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} "
                 f"tokens/s; {engine}",

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..questions.sampling_settings import SamplingKeys, SamplingSettings
-from ..questions.settings import SomeKeys
+from ..questions.sampling_settings import SamplingSettings
 from ..utils.errors import LlamathError, safe
 from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
 from .output import echo, note, print_error, under_torchrun, warn
+from .question_options import field_option
 
 if TYPE_CHECKING:
     from ..generation.generation import GeneratedPiece, GenerationLimits
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..generation.session import LlamaBase
 
 
-_SAMPLING = SomeKeys(SamplingKeys)
-_HELP = {name: x.help for name, x in SamplingSettings.described.items()}
 _MAX_ARGUMENT_BYTES = 1 << 24
 """Size of the largest file with a variable of a chat template."""
 
@@ -57,26 +55,13 @@ _OPTIONS: tuple[Decorator, ...] = (
         metavar="N",
         help="Maximum number of new tokens.",
     ),
-    click.option("--temperature", type=float, metavar="X", help=_HELP["temperature"]),
-    click.option(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help=_HELP["top_p"],
-    ),
-    click.option(
-        "--sampling",
-        metavar="SPEC",
-        help=f"Further sampling settings: {_SAMPLING.keys_in_words}.",
-    ),
-    click.option("--seed", type=int, metavar="N", help=_HELP["seed"]),
+    *(field_option(SamplingSettings, x) for x in SamplingSettings.described),
     context_option(
         "Maximum number of prompt and new tokens: 4096, 8k.  [default: MODEL's context]"
     ),
     compute_dtype_option(),
     device_option,
     engine_option,
-    click.option("--verbose", is_flag=True, help="Show the engine's instruction set and threads."),
     set_option,
     click.option(
         "--chat-template",
@@ -186,12 +171,11 @@ def _with_notes(llama: LlamaBase) -> LlamaBase:
 
 def _sampling_settings(options: Mapping[str, Any]) -> dict[str, float]:
     """Return the sampling parameters that are given as options."""
-    settings = {
-        name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None
+    return {
+        name: x.kind.parse(name, options[name])
+        for name, x in SamplingSettings.described.items()
+        if options[name] is not None
     }
-    return settings | (
-        _SAMPLING.parse("--sampling", options["sampling"]) if options["sampling"] else {}
-    )
 
 
 def choose_sampling(llama: LlamaBase, options: Mapping[str, Any]) -> Sampling:

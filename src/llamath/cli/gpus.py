@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..api import gpus as find_gpus
+from ..questions.sampling_settings import SamplingSettings
 from ..questions.value_kinds import GPU_NAMES
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -26,10 +27,7 @@ _OPTIONS: dict[str, Any] = {
     "device": "cpu",
     "dtype": None,
     "changes": (),
-    "sampling": None,
-    "temperature": None,
-    "top_p": None,
-    "seed": None,
+    **dict.fromkeys(SamplingSettings.described),
 }
 """How the model is opened whose speed is measured."""
 

@@ -94,7 +94,10 @@ def field_option(
     field = record.described[name]
     return click.option(
         option_name(name, field),
-        default=field.signature_default,
+        name,
+        cls=FieldOption,
+        field=field,
+        default=None if field.is_required else field.signature_default,
         metavar=field.kind.metavar,
         help=field.text(),
     )

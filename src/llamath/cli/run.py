@@ -145,7 +145,6 @@ def _job(llama: LlamaBase, options: dict[str, Any]) -> PromptJob:
         template=options["chat_template"],
         template_args=parse_template_args(options["template_args"]),
         hides_thinking=options["hide_thinking"],
-        verbose=options["verbose"],
     )
 
 

@@ -114,8 +114,8 @@ class LlamaBase:
         """The name of the model."""
         return None if self.model is None else self.model.name
 
-    def describe_engine(self, verbose: bool = False) -> str:  # noqa: ARG002
-        """Name the engine; with `verbose`, what it computes with."""
+    def describe_engine(self) -> str:
+        """Name the engine, and what it computes with."""
         return f"{self.engine} engine"
 
     def read_folder(

@@ -20,6 +20,7 @@ from ..generation.session import FolderTemplates, LlamaBase, find_tokenizer
 from ..generation.stored_dtypes import check_readable, count_dtypes
 from ..tokenizers import Tokenizer
 from ..utils.errors import LlamathError
+from ..utils.number_format import format_count
 from .engine import KV_TYPES, NativeModel
 from .library import BF16, F16, F32, load_library
 from .lowering import NotExpressible
@@ -95,13 +96,9 @@ class NativeLlama(LlamaBase):
         llama.notes = (*checkpoint.notes, *converted)
         return llama
 
-    def describe_engine(self, verbose: bool = False) -> str:
-        threads = f"{self.native.threads} thread{'s' if self.native.threads != 1 else ''}"
-        return (
-            f"native engine ({self.native.path}, {self.native.dtype}, {threads})"
-            if verbose
-            else "native engine"
-        )
+    def describe_engine(self) -> str:
+        threads = format_count(self.native.threads, "thread")
+        return f"native engine ({self.native.path}, {self.native.dtype}, {threads})"
 
     def start_generation(
         self,

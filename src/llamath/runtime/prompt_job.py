@@ -44,10 +44,8 @@ class PromptJob:
         template: str = "",
         template_args: Mapping[str, Any] | None = None,
         hides_thinking: bool = False,
-        verbose: bool = False,
     ) -> None:
         self.llama, self.sampling, self.limits, self.system = llama, sampling, limits, system
-        self.verbose = verbose
         named = "system" if system else "chat_template" if template else ""
         if named and chat is False:
             raise ArgumentError(named, " is for an answer, and the prompt is continued as it is")
@@ -117,7 +115,7 @@ class PromptJob:
         )
         return (
             figures,
-            self.llama.describe_engine(self.verbose),
+            self.llama.describe_engine(),
             finish_text(state.finish),
             sampling_text(settings, generation.seed, theirs),
             *([f"chat template {self.form.name}"] if self.form else []),

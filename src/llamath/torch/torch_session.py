@@ -93,9 +93,7 @@ class Llama(LlamaBase):
         parallelize(self.module, mesh)
         return self
 
-    def describe_engine(self, verbose: bool = False) -> str:
-        if not verbose:
-            return "torch engine"
+    def describe_engine(self) -> str:
         first, threads = next(self.module.parameters()), torch.get_num_threads()
         where = (
             f"{threads} thread{'s' if threads != 1 else ''}"
