@@ -579,8 +579,7 @@ def fit_engine(
     context: Tokens | None = None,
     batch: int = 1,
     layout: str | EngineRanks | None = None,
-    memory_fraction: float | None = None,
-    kv_memory: Size | None = None,
+    engine_memory: float | Size | None = None,
 ) -> EngineReport:
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which command.
 
@@ -592,8 +591,8 @@ def fit_engine(
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
     layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
-    memory_fraction: Share of the memory that the engine may use.
-    kv_memory: Memory for the KV cache, as the engine's log prints it.
+    engine_memory: Share of the memory that the engine may use: 0.9; or the bytes of its KV cache,
+        as its log prints them: 57.3GiB.
     """
     from .questions.fit_questions import EngineQuestion
 
@@ -605,8 +604,7 @@ def fit_engine(
         context=context,
         batch=batch,
         layout=layout,
-        memory_fraction=memory_fraction,
-        kv_memory=kv_memory,
+        engine_memory=engine_memory,
     )
     return answer_fit_engine(load_family(model), question)
 
@@ -697,7 +695,6 @@ def cost(
     price: float | str | Price | None = None,
     max_tokens: Tokens = 256,
     batch: int | None = None,
-    grid: float = 0.45829,
     tokens: Count | None = None,
     dtype: str = "",
     kv_dtype: str = "",
@@ -710,7 +707,6 @@ def cost(
     price: Price of a GPU for an hour: 2.5/h, $2.5/h.
     max_tokens: Generated tokens of a sequence; the rest of context is its prompt.
     batch: Sequences at once.
-    grid: kg CO₂e per kWh of electricity.
     tokens: Also the cost of training on this many tokens: 15T.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
@@ -724,7 +720,6 @@ def cost(
         price=price,
         max_tokens=max_tokens,
         batch=batch,
-        grid=grid,
         tokens=tokens,
         dtype=dtype,
         kv_dtype=kv_dtype,
@@ -1230,8 +1225,11 @@ def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineRep
 
     ranks = EngineRanks(**question.layout)
     layout = EngineLayout(ranks.tp, ranks.pp, ranks.dp, ranks.ep) if question.layout else None
+    memory = question.engine_memory
     settings = EngineSettings(
-        layout=layout, fraction=question.memory_fraction, kv_memory=question.kv_memory
+        layout=layout,
+        fraction=memory if isinstance(memory, float) else None,
+        kv_memory=None if isinstance(memory, float) else memory,
     )
     number, gpu = question.on
     return plan_engine(_sizes(model, question), question.engine, gpu, number, settings)
@@ -1349,7 +1347,6 @@ def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:
         output=question.max_tokens,
         batch=question.batch,
         price=question.price,
-        grid=question.grid,
         train_tokens=question.tokens,
     )
     return cost_on(calculator, gpu, count, request)

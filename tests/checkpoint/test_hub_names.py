@@ -193,7 +193,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "trace": lambda x, _: ["trace", x],
     "export": lambda x, folder: ["export", x, "-o", str(folder / "page.html")],
     "convert": lambda x, folder: ["convert", x, str(folder / "out.gguf"), "--names", "gguf"],
-    "same --logits": lambda x, _: ["same", x, "embedded", "--logits", "--ids", "1,2,3"],
+    "same --logits": lambda x, _: ["same", x, "embedded", "--logits", "ids:1,2,3"],
     "run": lambda x, _: ["run", x, "Anna had", "--max-tokens", "2", "--temperature", "0"],
     "trace PROMPT": lambda x, _: ["trace", x, "Anna had"],
     "run --chat": lambda x, _: ["run", x, "--chat"],

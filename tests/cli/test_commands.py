@@ -78,7 +78,7 @@ def test_old_names_answer_with_what_to_type(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("a", "b", "--ids", "1", "--engine", "torch"), "--ids and --engine are for --logits"),
+        (("a", "b", "ids:1", "--engine", "torch"), "PROMPT and --engine are for --logits"),
         (("a", "b", "hello"), "PROMPT is for --logits"),
         (("a", "--logits"), "--logits needs A and B"),
         (("a", "--base", "b"), "--base needs A and B"),

@@ -85,8 +85,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("quants", {"model": "llama-3.1-8b", "on": "rtx-3060"}, "quants llama-3.1-8b --on rtx-3060"),
     (
         "fit",
-        {"model": "llama-3.1-8b", "on": "h100", "grid": 0.1},
-        "fit llama-3.1-8b --on h100 --grid 0.1",
+        {"model": "llama-3.1-8b", "on": "h100", "price": "2"},
+        "fit llama-3.1-8b --on h100 --price 2",
     ),
     (
         "fit",

@@ -57,7 +57,7 @@ def test_identical_model_in_two_formats(hf: Path, gguf_file: Path) -> None:
     assert done.stdout.startswith("identical, bit by bit")
     assert re.search(r"^top-1 token +64 +64$", done.stdout, re.MULTILINE)
     assert max(map(len, done.stdout.splitlines())) <= 80 or str(hf) in done.stdout
-    data = json.loads(asked(hf, gguf_file, "--json", "--ids", "1,2,3").stdout)
+    data = json.loads(asked(hf, gguf_file, "--json", "ids:1,2,3").stdout)
     assert data["identical"]
     assert data["tokens"] == [1, 2, 3]
     assert data["logits"]["max"] == data["kl"]["max"] == 0
@@ -83,7 +83,7 @@ def test_comparison_frees_the_models(hf: Path) -> None:
 
 def test_random_ids_depend_on_the_seed(hf: Path, gguf_file: Path) -> None:
     drawn = [
-        json.loads(asked(hf, gguf_file, "--json", "--ids", f"random:8,{seed}").stdout)["tokens"]
+        json.loads(asked(hf, gguf_file, "--json", f"random:8,{seed}").stdout)["tokens"]
         for seed in (0, 0, 1)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -95,7 +95,7 @@ def test_reported_numbers_match_torch(hf: Path, tmp_path: Path) -> None:
     a, b = (open_model(str(x), "float32").module for x in (hf, other))
     with torch.no_grad():
         ours, theirs = (x(torch.tensor([IDS]))[0].double() for x in (a, b))
-    data = json.loads(asked(hf, other, "--ids", ",".join(map(str, IDS)), "--json").stdout)
+    data = json.loads(asked(hf, other, "ids:" + ",".join(map(str, IDS)), "--json").stdout)
     divergence = torch.distributions.kl_divergence(
         *(torch.distributions.Categorical(logits=x) for x in (ours, theirs))
     )
@@ -337,10 +337,9 @@ def test_text_is_used_if_a_tokenizer_exists(hf: Path, tmp_path: Path) -> None:
     ("more", "message"),
     [
         (["some text"], "expected a tokenizer"),
-        (["text", "--ids", "1"], "either a PROMPT or --ids"),
         ([""], "the prompt is empty"),
-        (["--ids", "1,x"], "--ids expects numbers separated by commas"),
-        (["--ids", "1,97"], "token 97 is not in the vocabulary"),
+        (["ids:1,x"], "ids: expects numbers separated by commas"),
+        (["ids:1,97"], "token 97 is not in the vocabulary"),
         (["--dtype", "int3"], "for computation"),
         (["--tolerance", "-1"], "-1.0 is not in the range"),
     ],

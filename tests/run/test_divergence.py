@@ -142,7 +142,7 @@ def test_the_table_has_the_rows_of_llama_cpp() -> None:
 def test_the_command_prints_the_statistics(tmp_path: Path) -> None:
     a = plant(tmp_path / "a")
     b = plant(tmp_path / "b", lambda x: x["model.layers.1.mlp.down_proj.weight"].mul_(3))
-    args = ["same", str(a), str(b), "--logits", "--ids", "random:50"]
+    args = ["same", str(a), str(b), "--logits", "random:50"]
     done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, args)
     assert done.exit_code == 1 and "49 positions" in done.stdout and "same top token" in done.stdout
     data = json.loads(CliRunner().invoke(cli, [*args, "--json"]).stdout)["divergence"]

@@ -28,6 +28,7 @@ _TEXT = (
 )
 """The text that both read if no prompt is given."""
 _RANDOM_IDS = re.compile(r"random:(\d{1,7})(?:,(\d{1,18}))?", re.ASCII)
+_IDS = "ids:"
 _NUM_RANDOM_IDS, _MAX_IDS = 64, 1 << 20
 
 
@@ -36,7 +37,6 @@ def compare_logits(
     b: str,
     *,
     prompt: str | None,
-    ids: str | None,
     tolerance: float | None,
     dtype: str | None,
     device: str,
@@ -49,16 +49,14 @@ def compare_logits(
     from ..analysis.check.verify.verified_checkpoint import open_verified
     from ..checkpoint.formats.dtypes import parse_dtype
 
-    if prompt is not None and ids is not None:
-        raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
         raise LlamathError(
-            "the prompt is empty", hint="leave it out for a built-in text, or give --ids"
+            "the prompt is empty", hint="leave it out for a built-in text, or give ids:1,2,3"
         )
     a, b = local_model(a), local_model(b)
     with Progress("reading headers"):
         sources = [open_verified(a), open_verified(b, parse_changes(changes))]
-    tokens, text = _tokens(sources, prompt, ids)
+    tokens, text = _tokens(sources, prompt)
     dtype = parse_dtype(dtype or "fp32", ("F32", "F16", "BF16", "F64"), "computation").name
     default = 1e-4 if dtype in ("F32", "F64") else 2e-2
     limit = default if tolerance is None else tolerance
@@ -135,24 +133,26 @@ def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: 
         return capture_activations(loaded, source.path, tokens)
 
 
-def _tokens(
-    sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None
-) -> tuple[list[int], str]:
-    """Return the token ids that both read, and their text if there is one."""
+def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list[int], str]:
+    """Return the token ids that both read, and their text if there is one; `ids:1,2,3` and
+    `random:64` are no text.
+    """
     smallest = min(sources, key=lambda x: int(x.model.tree.vocab))
     vocabulary = int(smallest.model.tree.vocab)
-    random = _RANDOM_IDS.fullmatch(ids) if ids is not None else None
-    if ids is None:
-        tokens, text = _encode(sources, prompt)
+    random = _RANDOM_IDS.fullmatch(prompt or "")
+    if random:
+        tokens, text = [], ""
+    elif prompt is not None and prompt.startswith(_IDS):
+        tokens, text = _parse_ids(prompt.removeprefix(_IDS)), ""
     else:
-        tokens, text = ([] if random else _parse_ids(ids)), ""
+        tokens, text = _encode(sources, prompt)
     if not tokens:
         count, seed = (int(random[1]), int(random[2] or 0)) if random else (_NUM_RANDOM_IDS, 0)
         if not 1 <= count <= _MAX_IDS:
-            raise LlamathError(f"--ids random:{count:,}: expected 1 to {_MAX_IDS:,} ids")
+            raise LlamathError(f"random:{count}: expected 1 to {_MAX_IDS:,} ids")
         generator = Random(seed)
         tokens = [generator.randrange(vocabulary) for _ in range(count)]
-    if prompt is None and (ids is None or random):
+    if prompt is None or random:
         tokens = tokens[
             : min(
                 (int(x.model.tree.context) for x in sources if x.model.tree.context), default=None
@@ -163,7 +163,7 @@ def _tokens(
         raise LlamathError(
             f"token {max(tokens):,} is not in the vocabulary of {name}, which has {vocabulary:,} "
             "tokens",
-            hint="--ids for both",
+            hint="ids:1,2,3 are for both",
         )
     return tokens, text
 
@@ -172,7 +172,7 @@ def _parse_ids(text: str) -> list[int]:
     parts = [x.strip() for x in text.split(",")]
     if wrong := [x for x in parts if not (x.isascii() and x.isdigit() and len(x) < 10)]:
         raise click.UsageError(
-            "--ids expects numbers separated by commas, or random:64, found "
+            "ids: expects numbers separated by commas, as ids:1,2,3, found "
             f"{safe(repr(wrong[0]), 60)}"
         )
     return [int(x) for x in parts]

@@ -19,7 +19,7 @@ _EXAMPLES = (
     "llamath same ./Llama-3.2-1B --brief  # its hash",
     "llamath same original/ model.gguf 'The capital of France is' --logits --tolerance 0.05",
 )
-_OF_LOGITS = {"prompt": "PROMPT", "ids": "--ids", "tolerance": "--tolerance"} | {
+_OF_LOGITS = {"prompt": "PROMPT", "tolerance": "--tolerance"} | {
     "dtype": "--dtype",
     "device": "--device",
     "engine": "--engine",
@@ -34,11 +34,6 @@ _OF_LOGITS = {"prompt": "PROMPT", "ids": "--ids", "tolerance": "--tolerance"} | 
 @click.argument("prompt", required=False)
 @asks(SameQuestion)
 @click.option("--logits", is_flag=True, help="Compare what they compute instead.")
-@click.option(
-    "--ids",
-    metavar="1,2,3",
-    help="Token ids instead of a prompt; random:64 or random:64,SEED for random ones.",
-)
 @click.option(
     "--tolerance",
     type=click.FloatRange(0),
@@ -67,7 +62,8 @@ def command(
 
     Formats, names, shards, fused tensors and packed weights may differ; an adapter stands for its
     merged base model. With --logits, whether both compute the same logits of PROMPT or a built-in
-    text, and if not, where they first differ; --set changes a config key of B. Exit code 0:
+    text, and if not, where they first differ; a PROMPT ids:1,2,3 is token ids, and random:64 or
+    random:64,SEED random ones; --set changes a config key of B. Exit code 0:
     identical or equal within rounding, 1: different, 2: unreadable.
     """
     given = click.core.ParameterSource.COMMANDLINE

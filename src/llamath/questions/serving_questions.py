@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 from ..utils.record_type import Record
 from .settings import Question, ask
 from .shared_fields import BATCH, CONTEXT, DTYPE, KV_DTYPE
-from .value_kinds import GPU_NAMES, RATE, SIZE, TOKENS, TRAINING_TOKENS, Kind, integer, number, text
+from .value_kinds import GPU_NAMES, RATE, SIZE, TOKENS, TRAINING_TOKENS, Kind, integer, text
 
 if TYPE_CHECKING:
     from ..hardware import Device
 
-WORLD_GRID = 0.45829
-"""kg of CO₂e per kWh: the world's average, as EcoLogits has it."""
 RAM_BANDWIDTH = 89_600_000_000
 """Two channels of DDR5-5600, in bytes per second."""
 
@@ -99,12 +97,6 @@ class CostQuestion(Question):
     )
     batch: int | None = ask(
         integer(), default=None, default_text="as many as fit", help="Sequences at once."
-    )
-    grid: float = ask(
-        number(0, 10, "kg of CO₂e per kWh, from 0 to 10", "KG"),
-        default=WORLD_GRID,
-        default_text=f"{WORLD_GRID}, the world's average",
-        help="kg CO₂e per kWh of electricity.",
     )
     tokens: int | None = ask(
         TRAINING_TOKENS, default=None, help="Also the cost of training on this many tokens: 15T."

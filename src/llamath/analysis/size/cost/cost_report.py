@@ -21,7 +21,7 @@ from ..fit.fit_report import FitReport, fit
 from ..fit.fit_words import split_text
 from ..fit.suggestions import gpus_option
 from ..memory.inference_memory import MemoryCalculator
-from .ecologits import EcoLogits, ecologits
+from .ecologits import WORLD_GRID, EcoLogits, ecologits
 from .published_shares import GENERATION, TRAINING, Interval
 
 if TYPE_CHECKING:
@@ -174,7 +174,6 @@ class CostRequest(Record):
     output: int = CostQuestion.max_tokens  # generated tokens of a sequence
     batch: int | None = None  # None: as many sequences as fit
     price: Price | None = None
-    grid: float = CostQuestion.grid
     train_tokens: int | None = None
 
 
@@ -222,7 +221,7 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
         energy=None
         if watts is None
         else Interval(low=_per_million(watts, rate.high), high=_per_million(watts, rate.low)),
-        co2=ecologits(parameters.active, parameters.total, _MILLION, request.grid),
+        co2=ecologits(parameters.active, parameters.total, _MILLION),
     )
     return CostReport(
         model=calculator.model,
@@ -312,7 +311,7 @@ def _assumptions(gpu: Device, request: CostRequest) -> Iterable[str]:
         )
     yield (
         "CO₂ by EcoLogits 0.11.3: from the parameters alone, PUE 1.09 to 1.2, "
-        f"{request.grid:g} kg CO₂e per kWh, hardware included"
+        f"{WORLD_GRID:g} kg CO₂e per kWh, hardware included"
     )
     yield "GPUs are busy all the time; prompts that repeat are not cached; no speculative decoding"
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from math import ceil, exp, log2
 
-from ....questions.serving_questions import WORLD_GRID
 from ....utils.record_type import Record
 from .published_shares import Interval
 
+WORLD_GRID = 0.45829
+"""kg of CO₂e per kWh: the world's average, as EcoLogits has it."""
 _ENERGY = (1.1665273170451914e-06, -0.011205921025579175, 4.052928146734005e-05)
 """Wh of a GPU for a token: a · e^(b · requests) · billions of active parameters + c."""
 _LATENCY = (0.0006785088094353663, 0.0003119310311688259, 0.019473717579473387)
