@@ -165,7 +165,7 @@ def requested(address: str, examples: int, seed: int = 1, phases: str = "") -> d
 
 @contextmanager
 def place() -> Iterator[str]:
-    """A server with `--hub`, whose hub is a small one on loopback."""
+    """A server with `--allow hub`, whose hub is a small one on loopback."""
     sys.path.insert(0, str(ROOT / "tests"))
     from support.hub_server import CONFIG, Hub, sites
     from support.serving import served

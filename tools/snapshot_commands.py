@@ -163,8 +163,8 @@ ONCE = {
     "logits/same": "same examples/tiny-llama examples/tiny-llama --logits --json",
     "logits/set": "same examples/tiny-llama examples/tiny-llama --logits "
     "--set rope_theta=500000 --json",
-    "run/logprobs": "run --raw 'Anna had a red ball. She' --max-tokens 8 --temperature 0 "
-    "--logprobs 3 --json",
+    "run/logprobs": "run --chat-template none 'Anna had a red ball. She' --max-tokens 8 "
+    "--temperature 0 --logprobs 3 --json",
     "trace/prompt": "trace 'Anna had a red ball.' --json",
     **{
         f"{x}/unknown": f"{x} llama-9 --json"

@@ -26,7 +26,7 @@ def command(*words: str) -> str:
     ("words", "ask"),
     [
         ([STORY], {}),
-        ([STORY, "--raw", "--max-tokens", "9"], {"chat": False, "max_tokens": 9}),
+        ([STORY, "--chat-template", "none", "--max-tokens", "9"], {"chat": False, "max_tokens": 9}),
         ([STORY, "--max-tokens", "5", "--logprobs", "2"], {"max_tokens": 5, "logprobs": 2}),
         ([STORY, "--stop", "ball", "--logprobs", "0"], {"stop": "ball", "logprobs": 0}),
         (

@@ -98,7 +98,7 @@ def test_options_of_the_questions_of_same_are_told_apart(
         (("--mcp", "llama-3-8b"), "MODEL is for the page, not for --mcp"),
         (("--mcp", "--port", "3", "--no-browser"), "--port and --no-browser are for the page"),
         (("--root", "x"), "--root is for the tools of --mcp"),
-        (("llama-3-8b", "--allow-urls"), "--allow-urls is for the tools of --mcp"),
+        (("llama-3-8b", "--allow", "urls"), "--allow urls is for the tools of --mcp"),
     ],
 )
 def test_options_of_page_and_tools_exclude_each_other(words: tuple[str, ...], message: str) -> None:

@@ -280,7 +280,7 @@ def test_addresses_and_repositories_are_off_unless_allowed(
             for tool, parameter in (("ls", "path"), ("verify", "path"), ("count", "model")):
                 error = json.loads(asked(tool, **{parameter: name}).text)["error"]
                 assert error["code"] == "not_allowed" and (
-                    "--hub" in error["hint"] or "--allow-urls" in error["hint"]
+                    "--allow hub" in error["hint"] or "--allow urls" in error["hint"]
                 ), name
         assert not asked(
             "count", model="meta-llama/Meta-Llama-3-8B"

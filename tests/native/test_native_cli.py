@@ -161,7 +161,7 @@ def test_interrupt_during_a_long_prompt_ends_at_once(tmp_path: Path) -> None:
         "run",
         str(large),
         "-",
-        "--raw",
+        *("--chat-template", "none"),
         "--max-tokens",
         "9",
     ]

@@ -366,9 +366,11 @@ def test_function_serves_as_the_command_does(
     defaults = {x: y.default for x, y in inspect.signature(llamath.serve).parameters.items()}
     command = cli.get_command(click.Context(cli), "serve")
     assert command is not None
-    options = {x.name: x.default for x in command.params}
-    names = ("host", "port", "browser")
-    assert [defaults[x] for x in names] == [options[x] for x in names]
+    options = {x.name: x.get_default(click.Context(command)) for x in command.params}
+    port = next(x.type for x in command.params if x.name == "port")
+    assert port(options["port"]) == (defaults["host"], defaults["port"])
+    assert port("0.0.0.0:80") == ("0.0.0.0", 80) and port("[::1]:8080") == ("::1", 8080)
+    assert options["browser"] is defaults["browser"]
     with pytest.raises(LlamathError, match="port should be from 0 to 65,535"):
         llamath.serve("gpt2", port=70_000)
 

@@ -1,4 +1,4 @@
-"""`llamath serve --hub`: only configs are read from the Hub, within limits, and nothing without --hub."""
+"""`llamath serve --allow hub`: only configs are read from the Hub, within limits, and nothing without it."""
 
 from __future__ import annotations
 

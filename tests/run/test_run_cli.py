@@ -277,11 +277,13 @@ def test_prompt_is_answered_with_a_chat_template(typed: Typed, talker: Path) -> 
     assert json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json").out)[
         "ids"
     ] == list(asked.ids)
-    raw = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--raw").out)
+    raw = json.loads(
+        typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--chat-template", "none").out
+    )
     assert raw["ids"] == list(llama.generate("The cat", max_tokens=6).ids)
     assert (
         "--system is for an answer"
-        in typed("run", talker, "The cat", "--raw", "--system", "Be brief.").err
+        in typed("run", talker, "The cat", "--chat-template", "none", "--system", "Be brief.").err
     )
 
 

@@ -16,7 +16,7 @@ as a complete Llama small enough to inspect. It knows nothing else; its vocabula
 ```sh
 llamath run "Tell me a story about Anna and a kite."
 llamath run "Ben was in the park. He had a red ball. Who has the ball?"
-llamath run --raw "Once upon a time, Ida was at the river."
+llamath run --chat-template none "Once upon a time, Ida was at the river."
 llamath run
 ```
 

@@ -67,7 +67,8 @@ _OPTIONS: tuple[Decorator, ...] = (
         "--chat-template",
         default="",
         metavar="NAME",
-        help="Chat template, if not MODEL's own: chatml, llama-3, …, or a file *.jinja.",
+        help="Chat template, if not MODEL's own: chatml, llama-3, …, a file *.jinja, or none to "
+        "continue PROMPT.",
     ),
     click.option(
         "--template-arg",

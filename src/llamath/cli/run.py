@@ -43,6 +43,8 @@ _DEFAULT_BATCH = 8
 """Prompts of a file in one batch."""
 _MAX_PROMPT_BYTES = 1 << 26
 """Size of the largest file of prompts."""
+_NO_TEMPLATE = "none"
+"""The chat template that continues a prompt."""
 _EXAMPLES = (
     "llamath run 'Anna had a red ball. She'",
     "llamath run meta-llama/Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
@@ -59,9 +61,9 @@ _EXAMPLES = (
     "--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated."
 )
 @click.option(
-    "--chat/--raw",
-    default=None,
-    help="Answer with the chat template, or continue PROMPT.  [default: as MODEL was trained]",
+    "--chat",
+    is_flag=True,
+    help="Answer with a chat template.  [default: as MODEL was trained]",
 )
 @click.option(
     "--logprobs",
@@ -91,6 +93,12 @@ def command(
     Without PROMPT, chats on a terminal; with --chat, the lines of a pipe are read as if typed.
     /help lists what can be typed. With --json, each answer is one line of JSON.
     """
+    chat: bool | None = options.pop("chat") or None
+    if options["chat_template"] == _NO_TEMPLATE:
+        if chat:
+            raise click.UsageError(f"--chat answers with a template, not with {_NO_TEMPLATE}")
+        chat, options["chat_template"] = False, ""
+    options["chat"] = chat
     with device_or_mesh(options["device"]) as device:
         model, prompt = _model_and_prompt(words, batch_file)
         if prompt is None:
@@ -125,7 +133,7 @@ def _check_conversation(model: str | None, options: dict[str, Any], *, brief: bo
             f"expected a PROMPT, {found}: add one (- for standard input), or --chat to chat by "
             "the lines of standard input"
         )
-    given = {"--raw": options["chat"] is False, "--brief": brief}
+    given = {f"--chat-template {_NO_TEMPLATE}": options["chat"] is False, "--brief": brief}
     given["--logprobs"] = options["logprobs"] is not None
     if wrong := [x for x, is_given in given.items() if is_given]:
         raise click.UsageError(f"{' and '.join(wrong)} needs a PROMPT: without one, `run` chats")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,35 +25,50 @@ if TYPE_CHECKING:
 
 _MODEL_OVER_HTTP = (
     "a preset's name or public id, ~1 for the first model of the command line, ModelArgs "
-    "(dim=4096,n_layers=32,…), or with --hub owner/name"
+    "(dim=4096,n_layers=32,…), or with --allow hub owner/name"
 )
 _EXAMPLES = (
     "llamath serve llama-3-8b",
     "llamath serve llama-2-7b llama-3-8b",
-    "llamath serve --hub --port 8080 --no-browser",
+    "llamath serve --allow hub --port 8080 --no-browser",
     "llamath serve --mcp --root ~/models  # started by an agent, which writes to its stdin",
 )
 HOST = "127.0.0.1"
-_PAGE_OPTIONS = ("models", "host", "port", "browser")
+_PAGE_OPTIONS = ("models", "port", "browser")
+
+
+class _Port(click.ParamType[tuple[str, int]]):
+    """A port, perhaps after an address: 8080, 0.0.0.0:8080, [::]:8080."""
+
+    name = "port"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        address, colon, number = str(value).rpartition(":")
+        if not re.fullmatch(r"\d{1,5}", number, re.ASCII) or int(number) > 65_535:
+            self.fail(f"{value!r} is no port: expected 8080, or 0.0.0.0:8080", param, ctx)
+        if colon and not address:
+            self.fail(f"{value!r} has no address before its colon", param, ctx)
+        return address.removeprefix("[").removesuffix("]") or HOST, int(number)
 
 
 @make_command("serve", _EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL …]", type=MODEL)
-@click.option("--hub", is_flag=True, help="Let the page load configs from the Hugging Face Hub.")
 @click.option(
-    "--host",
-    default=HOST,
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to listen on; the default is reachable from this machine only.",
+    "--allow",
+    type=click.Choice(["hub", "urls"]),
+    multiple=True,
+    help="Let the page or the tools read configs from the Hugging Face Hub, or the tools addresses "
+    "of public servers; may be repeated.",
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65_535),
-    default=0,
+    type=_Port(),
+    default="0",
     show_default=True,
-    metavar="N",
-    help="Port to listen on; 0 picks a free one.",
+    metavar="[ADDRESS:]N",
+    help="Port to listen on, 0 picks a free one; without an address, from this machine only.",
 )
 @click.option(
     "--no-browser",
@@ -70,23 +86,16 @@ _PAGE_OPTIONS = ("models", "host", "port", "browser")
     metavar="DIR",
     help="The folder whose files the tools may read.  [default: the current folder]",
 )
-@click.option(
-    "--allow-urls",
-    is_flag=True,
-    help="Let the tools read http:// and https:// addresses of public servers.",
-)
 @click.pass_context
 def command(
     ctx: click.Context,
     models: tuple[str, ...],
     *,
-    hub: bool,
-    host: str,
-    port: int,
+    allow: tuple[str, ...],
+    port: tuple[str, int],
     browser: bool | None,
     mcp: bool,
     root: str | None,
-    allow_urls: bool,
     form: str | None,
 ) -> None:
     """Serve the interactive page of one or two models; without MODEL, or with more, a page to
@@ -97,13 +106,16 @@ def command(
 
     With --mcp, an agent gets the reports as tools with the parameters of the commands, by the Model
     Context Protocol, until its input ends. The tools write no files, run no models, and read
-    presets and the files under --root; with --hub also configs and headers on the Hub. With --json,
-    they are listed instead.
+    presets and the files under --root; with --allow hub also configs and headers on the Hub. With
+    --json, they are listed instead.
     """
     _check_options(ctx, mcp)
+    hub, urls = "hub" in allow, "urls" in allow
     if mcp:
-        _serve_tools(root, hub=hub, urls=allow_urls, as_json=form == "json")
+        _serve_tools(root, hub=hub, urls=urls, as_json=form == "json")
         return
+    if urls:
+        raise click.UsageError("--allow urls is for the tools of --mcp", ctx)
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
 
@@ -113,7 +125,8 @@ def command(
         else:
             echo(address)
 
-    _serve_pages(models, announce, host=host, port=port, hub=hub, browser=browser)
+    address, number = port
+    _serve_pages(models, announce, host=address, port=number, hub=hub, browser=browser)
 
 
 def serve(
@@ -174,7 +187,7 @@ def _check_options(ctx: click.Context, mcp: bool) -> None:
         for x in ctx.command.params
         if ctx.get_parameter_source(x.name or "") is click.core.ParameterSource.COMMANDLINE
     ]
-    wrong = _PAGE_OPTIONS if mcp else ("root", "allow_urls")
+    wrong = _PAGE_OPTIONS if mcp else ("root",)
     names = [
         "MODEL" if isinstance(x, click.Argument) else x.opts[0] for x in typed if x.name in wrong
     ]

@@ -91,14 +91,14 @@ def check_address(text: str, *, is_repository: bool) -> None:
             raise RemoteError(
                 "not_allowed",
                 f"{safe(text)} is a repository on the Hub, which is not asked here",
-                hint=f"{Command('serve', mcp=True, hub=True)} allows repositories on the Hub; "
+                hint=f"{Command('serve', mcp=True, allow='hub')} allows repositories on the Hub; "
                 "presets need none",
             )
         if not is_repository and not (access.urls and text.startswith(("http://", "https://"))):
             raise RemoteError(
                 "not_allowed",
                 f"{safe(text)} is an address, which is not read here",
-                hint=f"{Command('serve', mcp=True, allow_urls=True)} allows http:// and https:// "
+                hint=f"{Command('serve', mcp=True, allow='urls')} allows http:// and https:// "
                 "addresses of public servers",
             )
 

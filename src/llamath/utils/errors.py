@@ -67,8 +67,8 @@ class Command(Call):
         given = [x.upper() if isinstance(x, Name) else str(x) for x in self.given]
         for x in self.arguments:
             given.append(f"--{x.name.replace('_', '-')}")
-            if isinstance(x.value, Name):
-                given.append(x.value.upper())
+            if isinstance(x.value, str):
+                given.append(x.value.upper() if isinstance(x.value, Name) else x.value)
         return f"`{' '.join(('llamath', self.function, *given))}`"
 
 

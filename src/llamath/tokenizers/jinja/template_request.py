@@ -121,7 +121,7 @@ def read_answer(answer: Any, source: str) -> str:
 def template_error(source: str, problem: str, *, exceeded: bool = False) -> LlamathError:
     """Return the error about a template; `exceeded`: it needs more than a template may."""
     named = Command("run", Name("model"), chat_template=Name("name"))
-    none = Command("run", Name("model"), raw=True)
+    none = Command("run", Name("model"), chat_template="none")
     hint = f"{named} uses a named format instead, and {none} none"
     if exceeded:
         hint = f"compare the template with the publisher's; {hint}"

@@ -246,7 +246,7 @@ def _id_schema() -> Json:
     return {
         "description": "The slug of a preset, ~1 for the first model of the command line, the id "
         "of a config that "
-        "was sent, or, with --hub, hub:owner:name.",
+        "was sent, or, with --allow hub, hub:owner:name.",
         "examples": ["gpt2", "~1"],
         "anyOf": [
             {"type": "string", "maxLength": length, "pattern": pattern}
