@@ -10,6 +10,8 @@ The letters are those of `core.blocks` and `core.mixers`.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
+
 Entry = tuple[str, str]
 GROUPS = ("weights", "cache", "compute", "apart", "nothing")
 """The groups of effects, the largest first."""
@@ -2178,6 +2180,25 @@ SYNONYMS = {
     for name in names.split()
 }
 """Other name of a key → the key."""
+_WORDS = {
+    word: key
+    for key, words in {
+        "hidden_size": "width hidden d",
+        "num_hidden_layers": "layers depth",
+        "num_attention_heads": "heads",
+        "num_key_value_heads": "kv_heads",
+        "head_dim": "head_size",
+        "intermediate_size": "ffn mlp ffn_width",
+        "moe_intermediate_size": "expert_ffn",
+        "vocab_size": "vocab vocabulary",
+        "tie_word_embeddings": "tied tie",
+        "num_experts": "experts",
+        "num_experts_per_tok": "top_k active_experts",
+        "max_position_embeddings": "context",
+    }.items()
+    for word in words.split()
+}
+"""Word for a dimension that is the name of no key → the key."""
 
 CONFIG_KEYS: dict[str, Entry] = {
     key: entry for section in SECTIONS.values() for key, entry in section.items()
@@ -2787,6 +2808,15 @@ TOWER_KEYS: dict[str, Entry] = {
 def describe_tower_key(key: str) -> Entry | None:
     """Return the entry of a key of a tower, dotted if nested; None for an unknown key."""
     return TOWER_KEYS.get(key.rpartition(".")[2])
+
+
+def key_of_word(word: str, known: Iterable[str], present: Container[str]) -> str | None:
+    """Return the known key that stands for a word such as `heads`: one that is present, else the
+    usual name.
+    """
+    key = _WORDS.get(word)
+    found = [x for x in known if SYNONYMS.get(x, x) == key]
+    return min(found, key=lambda x: (x not in present, x != key, x), default=None)
 
 
 def any_name(key: str) -> str:

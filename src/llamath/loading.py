@@ -793,7 +793,10 @@ def _build(
     _reject_unsupported(config, tree, unread)
     for key in changes:
         if key in unread and key not in _STORAGE_KEYS:
-            near = nearest(key, config.keys_read)
+            from .config_keys import key_of_word
+
+            meant = key_of_word(key, config.keys_read, data)
+            near = [meant] if meant else nearest(key, config.keys_read)
             hint = f"did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(
                 f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint

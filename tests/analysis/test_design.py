@@ -449,6 +449,15 @@ def test_a_target_names_its_active_parameters() -> None:
         assert isinstance(error, LlamathError) and hint in error.hint
 
 
+@pytest.mark.parametrize(
+    ("word", "key"), [("heads", "num_attention_heads"), ("experts", "num_experts")]
+)
+def test_a_dimension_is_told_its_config_key(word: str, key: str) -> None:
+    error = run("8B", "--set", f"{word}=32", ok=2).exception
+    assert isinstance(error, LlamathError) and f"{word} is no config key" in str(error)
+    assert error.hint in (f"give changes={{'{key}': 32}}", f"give --set {key}=32")
+
+
 @pytest.mark.slow
 def test_binding_constraints_are_named() -> None:
     report = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_kv_per_token=4096)))

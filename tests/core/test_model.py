@@ -104,6 +104,24 @@ def test_unknown_config_key_is_named_with_its_family() -> None:
     assert "did you mean hidden_size" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("model", "word", "key"),
+    [
+        ("llama-3-8b", "heads", "num_attention_heads"),
+        ("llama-3-8b", "width", "hidden_size"),
+        ("llama-3-8b", "layers", "num_hidden_layers"),
+        ("llama-3-8b", "tied", "tie_word_embeddings"),
+        ("gpt2", "width", "n_embd"),
+        ("mixtral-8x7b", "experts", "num_local_experts"),
+        ("mixtral-8x7b", "top_k", "num_experts_per_tok"),
+    ],
+)
+def test_words_for_dimensions_are_told_their_config_key(model: str, word: str, key: str) -> None:
+    with pytest.raises(llamath.ConfigError, match=f"unknown config key '{word}'") as caught:
+        llamath.load(model, changes={word: 1})
+    assert caught.value.hint == f"did you mean {key}?"
+
+
 def test_derived_defaults_are_not_noted() -> None:
     assert llamath.load("llama-3-8b").notes == ()
     config = dict(read_preset("qwen3-8b").config)

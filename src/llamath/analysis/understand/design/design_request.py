@@ -85,6 +85,9 @@ def read_fixed(changes: Mapping[str, Any]) -> FixedDims:
         if key in DesignBounds.described:
             hint = f"give {Argument('bounds', f'{key}={value}')}"
             raise ArgumentError("changes", f": {key} is a bound, no config key", hint=hint)
+        if KEYS.get(key, key) != key:
+            hint = f"give {Argument('changes', {KEYS[key]: value})}"
+            raise ArgumentError("changes", f": {key} is no config key", hint=hint)
         dimension, kind = _DIMENSIONS.get(SYNONYMS.get(key, key), ("", None))
         if kind is None:
             others[key] = value
