@@ -295,7 +295,7 @@ def test_bad_answer_files_are_refused(document: Any, words: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["matrix", "--worksheet"], "--output FILE"), (["matrix", "-o"], "-o"), (["nothing"], "no lesson"),
+        (["matrix", "--worksheet"], "needs -o FILE"), (["matrix", "-o"], "-o"), (["nothing"], "no lesson"),
         (["matrix", "-o", "x.pdf"], ".md, .ipynb or .html"), (["-o", "x.md"], "which lesson"),
         (["experts", "--model", "gpt2"], "no experts"), (["matrix", "--questions", "0"], "from 1 to 500"),
         (["matrix", "--seed", "x"], "integer"), (["--check", "none.json"], "is no file"), (["--check", "."], "is no file"),

@@ -91,7 +91,6 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "ls --unfold": "--all",
     "trace --layer": "--layers N",
     "trace --tokens": "--context TOKENS",
-    "learn --worksheet": "--output FILE",
     "design --rank": "--sort habits|error",
     "design --tokens": "--budget tokens=COUNT",
     "design --flops": "--budget flops=COUNT",

@@ -31,6 +31,7 @@ _EXAMPLES = (
 @click.option(
     "-o", "--output", metavar="FILE", help="Write a worksheet: FILE.md, FILE.ipynb or FILE.html."
 )
+@click.option("--worksheet", is_flag=True, hidden=True)  # what -o does, for who writes both
 @click.option("--solutions", is_flag=True, help="Add the solutions.")
 @click.option("--check", metavar="FILE", help="Grade a JSON file with answers.")
 @force_option
@@ -39,6 +40,7 @@ def command(
     *,
     asked: Asked,
     output: str | None,
+    worksheet: bool,
     solutions: bool,
     check: str | None,
     force: bool,
@@ -51,6 +53,8 @@ def command(
     what is answered; else its questions are printed. Exit code of --check: 1 if an answer is wrong.
     """
     question = asked.parse(LessonQuestion)
+    if worksheet and output is None:
+        raise click.UsageError("--worksheet needs -o FILE: FILE.md, FILE.ipynb or FILE.html")
     if check is not None:
         if name or output or solutions:
             raise click.UsageError("--check takes a file of answers, and --model alone")
