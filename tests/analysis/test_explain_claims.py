@@ -38,6 +38,9 @@ def run(*args: str) -> Result:
         (255, "llama-3.2-3b", "tensors in a GGUF file, with rope_freqs.weight"),
         (995, "mixtral-8x7b", "tensors in Hugging Face's files"),
         (291, "mixtral-8x7b", "tensors in the memory of transformers 5"),
+        # 40 layers with rotary frequencies of their own, which transformers later left out
+        (403, "llama-2-13b", "Hugging Face's files of 2023, with rotary_emb.inv_freq"),
+        (323, "llama-1-7b", "Hugging Face's files of 2023, with rotary_emb.inv_freq"),
     ],
 )
 def test_numbers_from_public_threads_are_claimed(number: int, like: str, words: str) -> None:

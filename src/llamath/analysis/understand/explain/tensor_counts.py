@@ -17,7 +17,9 @@ from .known_numbers import KnownNumber
 
 MOST_TENSORS = 200_000
 """A larger number is one of parameters."""
-_FILE_BITS, _MEMORY_BITS = 1.0, 2.0
+_FILE_BITS, _MEMORY_BITS, _OLD_BITS = 1.0, 2.0, 2.0
+_KEPT_FREQUENCIES = "llama"
+"""The family whose files of 2023 have the rotary frequencies of each layer."""
 
 
 class TensorCount(NamedTuple):
@@ -51,6 +53,11 @@ def tensor_counts(model: FamilyModel) -> Iterator[TensorCount]:
             number, formula = number + len(names), f"{formula} + {len(names)}"
             form += f", with {' and '.join(names)}"
         yield TensorCount(form, number, formula, bits)
+        rope = _rope(tree)
+        if scheme is hf and model.family.name == _KEPT_FREQUENCIES and rope and not rope.scaling:
+            old = f"{form} of 2023, with rotary_emb.inv_freq in each layer"
+            layers = len(tree.layers)
+            yield TensorCount(old, number + layers, f"{formula} + {layers}", _OLD_BITS)
         if tree.mtp is not None and scheme is hf:
             more = sum(1 for _ in scheme.mtp_tensors(tree))
             mtp = f"{form}, with the multi-token-prediction layers"
