@@ -186,6 +186,12 @@ def test_there_are_forty_mistakes_and_each_changes_an_answer() -> None:
     assert sum(bool(x.made_in) for x in MISTAKES) >= 20
 
 
+@pytest.mark.parametrize("question", ["context/double", "context/blocks"])
+def test_sizes_multiplied_are_diagnosed_in_the_whole_and_its_layers(question: str) -> None:
+    checked = llamath.check(llamath.lesson("context")[question], "205,621,559,296")
+    assert not checked and "32 heads × 766 × 2,048 tokens × 4,096" in checked.lines[1]
+
+
 def test_two_mistakes_together_are_found() -> None:
     for slug, name in (("llama-3-8b", "total/total"), ("llama-3.1-70b", "cache/token")):
         x = exercise(slug, name)

@@ -254,13 +254,10 @@ def _square(side: str, other: str) -> Change:
     return change
 
 
-def _is_total(study: Study, account: Account) -> bool:
-    return account.number == study.weights().number
-
-
 def _product_of_sizes(width: int) -> Change:
     def change(study: Study, account: Account) -> Account | None:
-        if not _is_total(study, account) or study.heads is None:
+        is_most = 2 * account.number > study.weights().number  # all layers, or the whole
+        if not is_most or study.heads is None:
             return None
         factors = (
             ("heads", study.heads),
