@@ -136,7 +136,7 @@ STATE: Any = {"a.weight": Tensor(3, 2), "b.bias": Tensor(5)}
 def compared_logits() -> llamath.Report:
     from llamath.cli.logits_comparison import compare_logits
 
-    ask: dict[str, Any] = dict.fromkeys(("ids", "tolerance", "dtype"))
+    ask: dict[str, Any] = dict.fromkeys(("tolerance", "dtype"))
     ask |= {"prompt": "A cat", "device": "cpu", "engine": "native", "changes": ()}
     return compare_logits("embedded", "embedded", **ask)[0]
 
