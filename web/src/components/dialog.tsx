@@ -32,7 +32,7 @@ export function DialogHost() {
 			<dialog
 				ref={ref}
 				aria-labelledby="dialog-title"
-				onClose={() => !ref.current!.open && setContent(null)}
+				onClose={() => ref.current?.open || setContent(null)}
 				onClick={closeOnBackdrop}
 			>
 				<h2 id="dialog-title">{content.title}</h2>
