@@ -13,7 +13,7 @@ CONTEXT = "8k"
 
 
 class Row(NamedTuple):
-    """What is computed, by which expression, and in which unit."""
+    """A quantity with its expression and its unit."""
 
     what: str
     value: Any  # Expr

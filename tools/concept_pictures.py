@@ -121,7 +121,7 @@ def rotation() -> str:
 
 
 def activation() -> str:
-    """Return SiLU beside ReLU."""
+    """Return a plot of SiLU and ReLU."""
 
     def shapes() -> Iterator[str]:
         def at(x: float, y: float) -> Point:

@@ -152,6 +152,13 @@ def test_what_cannot_be_watched_is_refused(
     assert done.status == 2 and message in done.err
 
 
+def test_long_texts_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamath.native.watched_pass.MAX_TOKENS", 5)
+    assert len(llamath.watch("Anna had a red").ids) == 5
+    with pytest.raises(LlamathError, match="the text has 6 tokens, expected at most 5"):
+        llamath.watch("Anna had a red ball")
+
+
 def test_unknown_steps_are_refused_with_the_nearest(watched: llamath.WatchedPass) -> None:
     with pytest.raises(LlamathError, match=r"no step layers\.0\.attn\.Q") as caught:
         watched["layers.0.attn.Q"]

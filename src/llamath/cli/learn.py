@@ -31,7 +31,7 @@ _EXAMPLES = (
 @click.option(
     "-o", "--output", metavar="FILE", help="Write a worksheet: FILE.md, FILE.ipynb or FILE.html."
 )
-@click.option("--worksheet", is_flag=True, hidden=True)  # what -o does, for who writes both
+@click.option("--worksheet", is_flag=True, hidden=True)  # implied by -o
 @click.option("--solutions", is_flag=True, help="Add the solutions.")
 @click.option("--check", metavar="FILE", help="Grade a JSON file with answers.")
 @force_option

@@ -185,7 +185,7 @@ class _Lowering:
         return len(self.states) - 1
 
     def results(self) -> Iterator[Result]:
-        """Yield what the operations leave, under the names that the trace gives them."""
+        """Yield the views of all results, under the names of their steps in the trace."""
         for node, names in name_results(self.nodes).items():
             view = self.values[node]
             if not isinstance(view, View) or view.buffer < 0:

@@ -101,7 +101,7 @@ class State(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What an operation leaves in its buffer, under the name that the trace gives it."""
+    """The view of an operation's result, under the name of its step in the trace."""
 
     name: str
     view: View

@@ -23,16 +23,21 @@ from .program import Result
 
 _TOP, _NUMBERS, _KEYS = 5, 4, 3
 """How many likely next tokens, numbers of a step and tokens of a head are shown."""
+MAX_TOKENS = 1024
+"""The weights of attention grow with the square of the tokens."""
 _LEAST_SHARE = 0.005
-"""What a head attends to less is not shown, where it attends to something more."""
+"""Smaller attention weights are not shown, unless all are."""
 
 
 class WatchedValue(NamedTuple):
-    """The result of a step: its shape, and its root mean square."""
+    """The result of a step: its shape, its root mean square, and its first numbers for the last
+    token.
+    """
 
     name: str
     shape: tuple[int, ...]
     rms: float
+    numbers: tuple[float, ...]
 
 
 class LikelyToken(NamedTuple):
@@ -100,7 +105,8 @@ class WatchedPass(Report):
 
     def _value(self, name: str) -> WatchedValue:
         numbers, shape = self._numbers(name)
-        return WatchedValue(name, shape, sqrt(sum(x * x for x in numbers) / max(len(numbers), 1)))
+        rms = sqrt(sum(x * x for x in numbers) / max(len(numbers), 1))
+        return WatchedValue(name, shape, rms, tuple(numbers[-prod(shape[1:]) :][:_NUMBERS]))
 
     def _shown_names(self) -> list[str]:
         own = f"layers.{self.layer}."
@@ -148,10 +154,10 @@ class WatchedPass(Report):
         """The steps with their first numbers, what the heads attend to, and the next tokens."""
         rows = []
         for x in self.entries:
-            first = self._numbers(x.name)[0][-prod(x.shape[1:]) :][:_NUMBERS].tolist()
-            shown = " ".join(f"{y:.3f}".replace("-", "−") for y in first)
+            shown = " ".join(f"{y:.3f}".replace("-", "−") for y in x.numbers)
             shape = Cell(list(x.shape), text=str(list(x.shape)))
-            rows.append((x.name, shape, Cell(x.rms, text=f"{x.rms:.4g}"), Cell(first, text=shown)))
+            numbers = Cell(list(x.numbers), text=shown)
+            rows.append((x.name, shape, Cell(x.rms, text=f"{x.rms:.4g}"), numbers))
         yield Table(
             columns=(
                 Column("step"),
@@ -216,6 +222,11 @@ def watch(
         raise LlamathError(
             f"the text of {len(ids):,} tokens is longer than the context of {int(context):,}",
             hint="use a shorter text",
+        )
+    if len(ids) > MAX_TOKENS:
+        raise LlamathError(
+            f"the text has {len(ids):,} tokens, expected at most {MAX_TOKENS:,}",
+            hint="use a shorter text: every number of the pass is kept",
         )
     need = 4 * sum(x.width * max(x.rows_per_token, 1) for x in native.program.buffers) * len(ids)
     check_free_memory(need, f"the results of {len(ids):,} tokens", free_host_bytes())

@@ -142,7 +142,8 @@ def name_results(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
     used: set[str] = set()
     for node in nodes:
         if node.op.steps is not None:
-            found = tuple(f"{node.path}.{x.name}" for x in node.op.steps(node, True))
+            parts = node.op.steps(node, True)
+            found = tuple(".".join(filter(None, (node.path, x.name))) for x in parts)
         elif node.op.stands_for or not node.op.kind:
             continue
         else:

@@ -286,7 +286,7 @@ _MIN_DEPTH_BITS, _DEPTH_BITS = 4.0, 8.0
 _BIASES_BITS = 3.5
 """The bits of norms with biases, as LayerNorm has them."""
 _PLAIN_VOCAB_BITS = 8.0
-"""The most bits of a vocabulary beside another number of layers: with two free numbers most counts
+"""The most bits of a vocabulary with another number of layers: with two free numbers most counts
 of a model of these widths fit, so the vocabulary must be one that models have.
 """
 
