@@ -6,6 +6,7 @@
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
 # make site       build the documentation site, with the gallery, into site/
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
+# make wasm       compile the engine of pages to WebAssembly (checking and testing it does not need the compiler)
 # make sanitize   the native engine under the address and undefined-behavior sanitizers: random shapes, mutated configs and programs
 # make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
 # make wheels     the same, and fail without a compiler: the wheel has the native engine for every instruction set of this machine's kind
@@ -31,9 +32,9 @@ endif
 # without bytecode, every process that a test starts compiles the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-ENGINE := $(wildcard src/llamath/native/*.cpp src/llamath/native/*.h src/llamath/native/kernels/*)
+ENGINE := $(wildcard src/llamath/native/*.cpp src/llamath/native/*.h src/llamath/native/kernels/* src/llamath/native/wasm/*)
 
-.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist wheels lock browser web site clean
+.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist wheels lock browser web wasm site clean
 demo: compiler
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
 	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
@@ -66,6 +67,7 @@ lint: $(VENV)/.oracles
 	$(BIN)/clang-format --dry-run -Werror $(ENGINE)
 	$(BIN)/mypy
 	$(BIN)/python tools/lock.py --check
+	$(BIN)/python tools/wasm.py --check
 	$(BIN)/python tools/signatures.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
@@ -152,6 +154,11 @@ browser:
 # The built page is committed, so that neither users nor tests need node; tests compare the sources with the sum kept beside it
 web:
 	cd web && npm ci --silent && npx tsc && node build.mjs
+
+# zig is a compiler with its libraries in one package of 100 MB. The page's sum covers the module: `make web` comes after it
+wasm: $(VENV)/.package
+	@$(call install,wasm,ziglang)
+	$(BIN)/python tools/wasm.py
 
 # Links between pages are checked: a broken one is an error
 site: $(VENV)/.package

@@ -72,6 +72,7 @@ def wanted() -> dict[str, list[str]]:
             *groups["site"],
         ],
         "site": [*package, *groups["site"]],
+        "wasm": groups["wasm"],
         "extras": [
             *settings["project"]["dependencies"],
             *(x for names in extras.values() for x in names),

@@ -29,7 +29,14 @@ from llamath.core.config import Config
 from llamath.core.tree import fold, walk
 from llamath.families.registry import find_family
 from llamath.native import engine, weights
-from llamath.native.engine import KV_TYPES, NativeModel, NativeSession, Row, pack_program
+from llamath.native.engine import (
+    KV_TYPES,
+    NativeModel,
+    NativeSession,
+    Row,
+    operation_names,
+    pack_program,
+)
 from llamath.native.library import F32, Library, Matrix, Pass, ProgramSpec, RopeAngles, Segment
 from llamath.native.lowering import NotExpressible
 from llamath.native.weights import Stored
@@ -309,9 +316,9 @@ def original(number: int, seed: str) -> Original | None:
         len(program.buffers),
         program.num_weights,
     )
-    return Original(
-        model, pack_program(program, model.library, [x.half for x in angles]), angles, counts
-    )
+    codes = {x: model.library.operation_code(x.encode()) for x in operation_names(program)}
+    packed = pack_program(program, codes, [x.half for x in angles])
+    return Original(model, packed, angles, counts)
 
 
 def other_number(x: int, others: array[int], rng: random.Random) -> int:

@@ -125,7 +125,8 @@ class NativeModel:
     def _create(self) -> int:
         """Return the program in the library, which checks all of its sizes."""
         program = self.program
-        arrays = pack_program(program, self.library, [x.half for x in self.angles(1, 1)])
+        codes = {x: self.library.operation_code(x.encode()) for x in operation_names(program)}
+        arrays = pack_program(program, codes, [x.half for x in self.angles(1, 1)])
         spec = ProgramSpec(
             *(x.buffer_info()[0] for x in (arrays.ops, arrays.products, arrays.buffers)),
             ctypes.addressof(self.weights.matrices),
@@ -220,9 +221,17 @@ class PackedProgram(NamedTuple):
     rope_pairs: array[int]
 
 
-def pack_program(program: Program, library: Library, rope_pairs: Sequence[int]) -> PackedProgram:
-    """Return the numbers of a program as the library reads them."""
-    codes = {name: library.operation_code(name.encode()) for name in {x.name for x in program.ops}}
+def operation_names(program: Program) -> list[str]:
+    """Return the names of the operations that a program has, each once."""
+    return sorted({x.name for x in program.ops})
+
+
+def pack_program(
+    program: Program, codes: Mapping[str, int], rope_pairs: Sequence[int]
+) -> PackedProgram:
+    """Return the numbers of a program as the library reads them, with these codes of its
+    operations.
+    """
     first, ops, products = 0, bytearray(), list[int]()
     try:
         for op in program.ops:

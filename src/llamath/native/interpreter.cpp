@@ -5,8 +5,6 @@
 // buffers have a row for each token of the pass, in the order of the segments. Caches are [slot,
 // head, capacity, dim]; a layer with a window keeps a ring of its last tokens.
 
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -17,32 +15,23 @@
 #include <string>
 #include <vector>
 
+#include "interpreter.h"
 #include "kernels/kernels.h"
 #include "operations.h"
 #include "program.h"
 
-namespace {
-
-// The angles of a rotary embedding: frequencies of `half` pairs.
-struct RopeAngles {
-    const float* frequencies;
-    int64_t half;
-    float factor, sin_sign;
-};
-
-struct Segment {
-    int64_t slot, batch, tokens, past;  // `past` counts the padding of the slots
-    int64_t angles;                     // first of num_ropes entries in the pass's angles
-};
-
-struct Pass {
-    const Segment* segments;
-    const int32_t* ids;
-    const RopeAngles* angles;
-    int64_t num_segments, num_ids, num_angles, all_logits, precision;
-    float* layers;  // if not null: the hidden states after each layer, [layers, tokens, width]
-    int64_t layers_size;  // numbers that they have room for
-};
+// An allocation that fails is an exception, and a trap where there are none.
+#ifdef __wasm__
+#define LLAMATH_TRY
+#define LLAMATH_CATCH(...)
+#else
+#include <signal.h>
+#define LLAMATH_TRY try
+#define LLAMATH_CATCH(...)          \
+    catch (const std::exception&) { \
+        __VA_ARGS__                 \
+    }
+#endif
 
 struct Engine {
     Pool* pool;
@@ -62,6 +51,8 @@ struct Engine {
         return i < 0 ? nullptr : static_cast<const float*>(weights[i].data);
     }
 };
+
+namespace {
 
 struct Cache {
     char* data = nullptr;
@@ -84,6 +75,8 @@ void write_message(const std::string& message, char* text, int64_t size) {
     if (text && size > 0) text[message.copy(text, static_cast<size_t>(size - 1))] = 0;
 }
 
+}  // namespace
+
 struct Session {
     Engine* engine;
     int64_t slots, capacity = 0, max_chunk, kv_type;
@@ -98,6 +91,8 @@ struct Session {
     int64_t rows = 0, last_rows = 0;
     Segment last = {};  // that the last pass read alone, of one sequence; else it has no tokens
 };
+
+namespace {
 
 float* at(const Session& s, const View& v) { return s.memory[v.buffer] + v.offset; }
 
@@ -196,6 +191,7 @@ bool prepare(Session& s, const Pass& pass) {
     int64_t total = 0;
     for (int64_t r = 0; r < num_ropes; r++) {
         s.rope_at[r] = total;
+        if (e.rope_pairs[r] && !product_of(s.rows, e.rope_pairs[r], num_ropes)) return false;
         total += s.rows * e.rope_pairs[r];
     }
     s.cosines.resize(total);
@@ -587,6 +583,7 @@ void free_caches(Session& s) {
     for (float* x : s.memory) free(x);
 }
 
+#ifndef __wasm__
 // Ctrl-C during a pass: cancel it, then do what the process does otherwise.
 std::atomic<Pool*> interrupted_pool{nullptr};
 struct sigaction previous_action;
@@ -598,6 +595,7 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
     else if (previous_action.sa_handler != SIG_IGN && previous_action.sa_handler != SIG_DFL)
         previous_action.sa_handler(number);
 }
+#endif
 
 }  // namespace
 
@@ -606,7 +604,7 @@ extern "C" {
 // A program, or NULL with the reason in `text` and the number of the operation in `where`, or -1.
 // The arrays of the program are copied.
 Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, char* text,
-                              int64_t size) try {
+                              int64_t size) LLAMATH_TRY {
     if (const std::string mistake = find_mistake(*p, where); !mistake.empty()) {
         write_message(mistake, text, size);
         return nullptr;
@@ -630,10 +628,9 @@ Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, 
                 for (int64_t x = 0; e->products[j].bias >= 0 && x < op.i[2]; x++)
                     e->biases[j].push_back(e->vector(e->products[j].bias + x));
     return e;
-} catch (const std::exception&) {
-    write_message("there is not enough memory for the program", text, size);
-    return nullptr;
 }
+LLAMATH_CATCH(write_message("there is not enough memory for the program", text, size);
+              return nullptr;)
 
 // The engine ends, with its pool, when its sessions have ended, too.
 void llamath_engine_destroy(Engine* e) {
@@ -650,7 +647,8 @@ void llamath_session_destroy(Session* s) {
 }
 
 // A session of `slots` sequences; passes have at most `max_chunk` tokens of a sequence.
-Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int64_t kv_type) try {
+Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk,
+                                int64_t kv_type) LLAMATH_TRY {
     constexpr int64_t limit = std::numeric_limits<int32_t>::max();
     if (slots < 1 || slots > limit || max_chunk < 1 || max_chunk > limit) return nullptr;
     if (kv_type != LLAMATH_F32 && kv_type != LLAMATH_F16 && kv_type != LLAMATH_BF16) return nullptr;
@@ -670,9 +668,8 @@ Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int
         }
     }
     return s;
-} catch (const std::exception&) {
-    return nullptr;
 }
+LLAMATH_CATCH(return nullptr;)
 
 // Make room for `capacity` tokens of each sequence, `length` of which are kept; 0, or -1 without
 // memory.
@@ -688,7 +685,8 @@ int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {
         int64_t tokens = cache_tokens(*s, spec, capacity), vector = spec.dim * bytes;
         if (tokens == old.capacity) continue;
         const int64_t vectors = product_of(s->slots, spec.heads, tokens);
-        char* data = vectors ? static_cast<char*>(calloc(vectors, vector)) : nullptr;
+        const bool possible = vectors && product_of(vectors, vector);
+        char* data = possible ? static_cast<char*>(calloc(vectors, vector)) : nullptr;
         if (!data) return -1;
         for (int64_t row = 0; old.data && row < s->slots * spec.heads; row++)
             for (int64_t j = std::max<int64_t>(0, length - old.capacity); j < length; j++)
@@ -732,12 +730,10 @@ int64_t llamath_session_bytes(const Session* s) {
     return total;
 }
 
-enum { RUN_OK = 0, RUN_CANCELLED = 1, RUN_NONFINITE = 2, RUN_NO_MEMORY = 3, RUN_REFUSED = 4 };
-
 // Run a pass. RUN_NONFINITE: `where` is the number of the operation and of its product.
 // RUN_REFUSED: `text` says why.
 int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* text,
-                            int64_t size) try {
+                            int64_t size) LLAMATH_TRY {
     if (const std::string mistake = find_mistake(*s, *pass); !mistake.empty()) {
         write_message(mistake, text, size);
         return RUN_REFUSED;
@@ -758,9 +754,8 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* 
     }
     if (pass->num_segments == 1 && pass->segments[0].batch == 1) s->last = pass->segments[0];
     return RUN_OK;
-} catch (const std::exception&) {
-    return RUN_NO_MEMORY;
 }
+LLAMATH_CATCH(return RUN_NO_MEMORY;)
 
 // Row `row` of the logits of the last pass, or NULL if it had fewer.
 const float* llamath_session_logits(const Session* s, int64_t row) {
@@ -784,7 +779,8 @@ const float* llamath_session_buffer(const Session* s, int64_t buffer, int64_t* r
 // keys]: they are what the kernel gives where the values are the identity matrix, so that masks,
 // windows, sinks and caps are those of the pass. 0, or -1 if there are none, not enough room for
 // them, or no keys any more. The buffers of the program are not shared.
-int32_t llamath_session_attention(const Session* s, int64_t number, float* out, int64_t size) try {
+int32_t llamath_session_attention(const Session* s, int64_t number, float* out,
+                                  int64_t size) LLAMATH_TRY {
     const Engine& e = *s->engine;
     const Segment& g = s->last;
     if (number < 0 || number >= static_cast<int64_t>(e.ops.size()) || !g.tokens) return -1;
@@ -802,10 +798,10 @@ int32_t llamath_session_attention(const Session* s, int64_t number, float* out, 
     attend(*s, op, g, 0, identity.data(), out);
     llamath_pool_wait(e.pool);  // a late helper reads the identity
     return 0;
-} catch (const std::exception&) {
-    return -1;
 }
+LLAMATH_CATCH(return -1;)
 
+#ifndef __wasm__
 // From now on Ctrl-C cancels the passes of this pool; NULL: no longer.
 int32_t llamath_interrupts(Pool* pool) {
     if (pool && !interrupted_pool.load()) {
@@ -827,5 +823,6 @@ int32_t llamath_interrupts(Pool* pool) {
     }
     return 0;
 }
+#endif
 
 }  // extern "C"

@@ -29,8 +29,10 @@ const Path* path_named(const char* name) {
 }
 
 const Path* best_path() {
+#ifndef __wasm__
     if (const char* name = std::getenv("LLAMATH_NATIVE_PATH"))
         if (const Path* p = path_named(name)) return p;
+#endif
     for (int32_t i = NUM_PATHS - 1; i > 0; i--)
         if (PATHS[i]->supported()) return PATHS[i];
     return PATHS[0];

@@ -44,6 +44,13 @@ int32_t supported() {
 
 }  // namespace
 
+#ifdef LLAMATH_SMALL  // for a page: neither packed inputs nor products of integers
+#define pack_rows nullptr
+#define compare_groups nullptr
+#define quantize_rows nullptr
+#define multiplies_int8 [](int32_t) -> int32_t { return 0; }
+#endif
+
 extern "C" const Path LLAMATH_IN_PATH(path) = {
     TEXT(LLAMATH_PATH),
     supported,

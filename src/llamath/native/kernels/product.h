@@ -321,13 +321,16 @@ int64_t product_memory(const Matrix* w) {
 
 void product(const ProductPiece* p, int32_t mode, int32_t packed) {
     const int64_t row_bytes = stride_of(p->w);
+#ifndef LLAMATH_SMALL
     if (packed) return LLAMATH_IN_PATH(packed_product)(p, mode, row_bytes);
+#endif
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     if (mode == BF16_PRODUCT)
         return for_inputs(p->x_last - p->x_first, [&](auto rows, int64_t i) INLINE_LAMBDA {
             bf16_rows<decltype(rows)::value>(*p, row_bytes, i);
         });
 #endif
+#ifndef LLAMATH_SMALL
     if (mode == INT8_PRODUCT) {
         switch (p->w->type) {
             case LLAMATH_Q8_0:
@@ -344,6 +347,7 @@ void product(const ProductPiece* p, int32_t mode, int32_t packed) {
                 return int8_product<MXFP4>(*p, row_bytes);
         }
     }
+#endif
     switch (p->w->type) {
         case LLAMATH_F32:
             return float_product<float>(*p, row_bytes);

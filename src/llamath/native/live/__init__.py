@@ -1,0 +1,1 @@
+"""Models for pages that compute: programs and weights for the engine in WebAssembly."""

@@ -1,0 +1,137 @@
+"""Compile the engine to WebAssembly for pages: `make wasm` writes web/src/live/engine.wasm, and
+beside it a sum of the sources that it is compiled from.
+
+    python tools/wasm.py           compile it; needs the packages of requirements/wasm.txt
+    python tools/wasm.py --check   compile it again and compare the bytes, where the compiler is
+                                   installed; elsewhere compare the sum of the sources alone
+
+The module imports nothing and exports what wasm/live.cpp marks. zig is a compiler with clang, a C
+library and a C++ library for WebAssembly in one package, so that every machine makes the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from llamath.native.build import FOLDER as SOURCES
+
+ROOT = Path(__file__).parents[1]
+MODULE = ROOT / "web" / "src" / "live" / "engine.wasm"
+SUM = MODULE.with_suffix(".sha256")
+UNITS = {
+    "kernels/path.cpp": ("-O3", "-DLLAMATH_PATH=wasm"),
+    **dict.fromkeys(
+        (
+            "kernels/api.cpp",
+            "kernels/choices.cpp",
+            "interpreter.cpp",
+            "operations.cpp",
+            "validation.cpp",
+            "wasm/live.cpp",
+            "wasm/pool_single.cpp",
+        ),
+        ("-Os",),
+    ),
+}
+"""What is compiled, with the flags of each: kernels for speed, the rest for size."""
+TARGET = ("-target", "wasm32-wasi")
+FLAGS = (
+    "-std=c++17",
+    "-g0",
+    "-msimd128",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-DLLAMATH_SMALL",
+    "-DLLAMATH_PATHS(EACH)=EACH(wasm)",
+)
+LINK_FLAGS = (
+    "-mexec-model=reactor",
+    "-Wl,--gc-sections",
+    "-Wl,--strip-all",
+    "-Wl,-z,stack-size=262144",
+)
+
+
+def sources() -> list[Path]:
+    """Return the files that determine the module."""
+    return sorted(x for x in SOURCES.rglob("*") if x.suffix in (".cpp", ".h"))
+
+
+def sum_of_sources() -> str:
+    """Return the sum of the sources, of this file and of the compiler's version."""
+    digest = hashlib.sha256()
+    for path in (*sources(), Path(__file__), ROOT / "requirements" / "wasm.txt"):
+        name = path.name if path.is_relative_to(ROOT / "tools") else _name(path)
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _name(path: Path) -> str:
+    base = SOURCES if path.is_relative_to(SOURCES) else ROOT
+    return path.relative_to(base).as_posix()
+
+
+def has_compiler() -> bool:
+    return importlib.util.find_spec("ziglang") is not None
+
+
+def compile_module() -> bytes:
+    """Return the module."""
+    compiler = (sys.executable, "-m", "ziglang", "c++", *TARGET)
+    with tempfile.TemporaryDirectory() as folder:
+        objects = {x: f"{folder}/{Path(x).stem}.o" for x in UNITS}
+        commands = [
+            (*compiler, *FLAGS, *flags, "-c", name, "-o", objects[name])
+            for name, flags in UNITS.items()
+        ]
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            list(pool.map(_run, commands))
+        module = f"{folder}/engine.wasm"
+        _run((*compiler, *LINK_FLAGS, *objects.values(), "-o", module))
+        return Path(module).read_bytes()
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stderr[-4000:]}")
+
+
+def problems() -> Iterator[str]:
+    """Yield what is wrong with the module that is committed."""
+    if not SUM.is_file() or SUM.read_text().split() != [
+        sum_of_sources(),
+        hashlib.sha256(MODULE.read_bytes()).hexdigest(),
+    ]:
+        yield f"{MODULE.relative_to(ROOT)} is not compiled from these sources: run `make wasm`"
+    elif has_compiler() and compile_module() != MODULE.read_bytes():
+        yield f"{MODULE.relative_to(ROOT)} differs from what the compiler makes: run `make wasm`"
+
+
+def main() -> None:
+    if "--check" in sys.argv:
+        sys.exit("\n".join(problems()) or 0)
+    if not has_compiler():
+        sys.exit("zig is not installed: pip install --require-hashes -r requirements/wasm.txt")
+    module = compile_module()
+    MODULE.parent.mkdir(parents=True, exist_ok=True)
+    MODULE.write_bytes(module)
+    SUM.write_text(f"{sum_of_sources()}\n{hashlib.sha256(module).hexdigest()}\n")
+    print(f"{MODULE.relative_to(ROOT)}: {len(module):,} bytes")
+
+
+if __name__ == "__main__":
+    main()
