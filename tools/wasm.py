@@ -1,5 +1,5 @@
-"""Compile the engine to WebAssembly for pages: `make wasm` writes web/src/live/engine.wasm, and
-beside it a sum of the sources that it is compiled from.
+"""Compile the engine to WebAssembly for pages: `make wasm` writes src/llamath/web/static/engine.wasm,
+and beside it a sum of the sources that it is compiled from.
 
     python tools/wasm.py           compile it; needs the packages of requirements/wasm.txt
     python tools/wasm.py --check   compile it again and compare the bytes, where the compiler is
@@ -25,7 +25,7 @@ from pathlib import Path
 from llamath.native.build import FOLDER as SOURCES
 
 ROOT = Path(__file__).parents[1]
-MODULE = ROOT / "web" / "src" / "live" / "engine.wasm"
+MODULE = ROOT / "src" / "llamath" / "web" / "static" / "engine.wasm"
 SUM = MODULE.with_suffix(".sha256")
 UNITS = {
     "kernels/path.cpp": ("-O3", "-DLLAMATH_PATH=wasm"),

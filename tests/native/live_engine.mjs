@@ -24,7 +24,7 @@ const { ids, weights, names } = JSON.parse(
 const stored = readFileSync(join(folder, "weights.bin"));
 const program = readFileSync(join(folder, "program.bin"));
 const module = await WebAssembly.compile(
-  readFileSync(join(live, "engine.wasm")),
+  readFileSync(join(live, "../../../src/llamath/web/static/engine.wasm")),
 );
 const source = (path) => {
   const [type, first, last] = weights[path];

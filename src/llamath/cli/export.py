@@ -13,6 +13,7 @@ from .output import echo, echo_json
 _EXAMPLES = (
     "llamath export llama-3-8b -o page.html",
     "llamath export llama-2-7b llama-3-8b -o compare.html",
+    "llamath export ./my-model --live -o page.html",
     "llamath export -o site",
 )
 
@@ -26,10 +27,17 @@ _EXAMPLES = (
     metavar="PATH",
     help="The HTML file to write, or the folder; one that is no gallery is refused.",
 )
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Put the weights of a small checkpoint into the page, which runs it.",
+)
 @force_option
-def command(models: tuple[str, ...], *, output: str, force: bool, form: str | None) -> None:
+def command(
+    models: tuple[str, ...], *, output: str, live: bool, force: bool, form: str | None
+) -> None:
     """Write the interactive page of one or two models as a single HTML file that needs no
-    network.
+    network. The page of the bundled model, `embedded`, runs it as well.
 
     Without MODEL a gallery of all presets, with three and more of these: a folder with a table,
     cards, plots, comparisons, and a page for each model, which works from the disk and on any web
@@ -41,7 +49,7 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
 
     is_gallery = not 1 <= len(models) <= 2
     with CountBar("models") if is_gallery else Bar("building the page") as bar:
-        report = export(models, output, force=force, progress=bar.update)
+        report = export(models, output, live=live, force=force, progress=bar.update)
     if not is_gallery:
         note_broken_files(*models)
     if form == "json":

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -238,7 +238,7 @@ def load_tokenizer(path: str) -> Tokenizer:
             tokenizer.engine,
             tokenizer.source,
             _bos_id(path, tokenizer),
-            tokenizer.stop_ids.union(_stop_ids(path, tokenizer)),
+            tokenizer.stop_ids.union(stop_ids(path, tokenizer.token_id)),
         )
     if files := sorted(name for name in os.listdir(path) if name.endswith(".gguf")):
         return _load_gguf(resolve_inside(path, files[0]))
@@ -389,9 +389,9 @@ def _bos_id(folder: str, tokenizer: Tokenizer) -> int | None:
     return tokenizer.token_id(name) if name is not None else tokenizer.bos_id
 
 
-def _stop_ids(folder: str, tokenizer: Tokenizer) -> Iterator[int]:
+def stop_ids(folder: str, token_id: Callable[[str], int | None]) -> Iterator[int]:
     """Yield the end-of-sequence ids of config.json, generation_config.json and
-    tokenizer_config.json.
+    tokenizer_config.json; `token_id` finds the id of a token's text.
     """
     for name in _EOS_FILES:
         ids = _read_settings(folder, name).get("eos_token_id")
@@ -401,7 +401,7 @@ def _stop_ids(folder: str, tokenizer: Tokenizer) -> Iterator[int]:
             if isinstance(x, int) and not isinstance(x, bool)
         )
     text = _token_text(_read_settings(folder, "tokenizer_config.json").get("eos_token"))
-    if text is not None and (token := tokenizer.token_id(text)) is not None:
+    if text is not None and (token := token_id(text)) is not None:
         yield token
 
 

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, cast
 
+from ..checkpoint.open import is_remote_name, names_checkpoint
+from ..embedded import path as embedded_path
+from ..embedded import resolve_name
 from ..loading import Source
 from ..render.report import Report
 from ..render.tables import Column, Table
@@ -13,9 +16,11 @@ from ..utils.errors import LlamathError, safe
 from ..utils.write_whole_file import write_whole_file
 from .gallery.site_files import GallerySite, write_gallery
 from .page_data.checkpoint_data import load_with_checkpoint
+from .page_data.live.live_data import LiveParts, live_parts
 from .server.model_ids import refuse_huge
 from .server.page_html import model_page
 
+_ONE_LIVE_MODEL = "a page runs one model, found {}"
 _COLUMNS = (Column("model"), Column("output"), Column("bytes", "count"))
 
 
@@ -48,11 +53,13 @@ def export(
     models: Source | Sequence[Source],
     target: str | os.PathLike[str],
     *,
+    live: bool = False,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExportedPage | GallerySite:
     """Write the interactive page of a model, or of a list of two, as one HTML file that needs no
-    network.
+    network. With `live` it holds the weights of a small checkpoint and runs it; the page of the
+    bundled model always does.
 
     Of a list with more models, or of an empty one for all presets, the target is the folder of a
     gallery, and a model is a preset or the path of a file. `force` overwrites an existing file;
@@ -62,17 +69,38 @@ def export(
     several = models if isinstance(models, list | tuple) else (models,)
     sources = cast("Sequence[Source]", several)
     if not 1 <= len(sources) <= 2:
+        if live:
+            raise LlamathError(_ONE_LIVE_MODEL.format(f"{len(sources):,} models"))
         return _export_gallery(sources, path, force, progress)
     loaded = [load_with_checkpoint(x) for x in sources]
     for model in loaded:
         refuse_huge(model)
-    content = model_page(loaded).encode()
+    content = model_page(loaded, _live_parts(sources, live)).encode()
     write_whole_file(path, content, overwrite=force)
     names = tuple(
         os.fspath(source) if isinstance(source, str | os.PathLike) else model.name
         for source, model in zip(sources, loaded, strict=True)
     )
     return ExportedPage(models=names, output=path, bytes=len(content))
+
+
+def _live_parts(sources: Sequence[Source], live: bool) -> LiveParts | None:
+    """Return what the page needs to run its model."""
+    if len(sources) > 1:
+        if live:
+            raise LlamathError(_ONE_LIVE_MODEL.format("two models"))
+        return None
+    (source,) = sources
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    if not live and resolve_name(path) != embedded_path():
+        return None
+    if not path or is_remote_name(path) or not names_checkpoint(resolve_name(path)):
+        found = safe(path) if path else "a model in memory"
+        raise LlamathError(
+            f"a page runs a checkpoint with its weights, found {found}",
+            hint="give the folder or the file of a small checkpoint",
+        )
+    return live_parts(resolve_name(path))
 
 
 def _export_gallery(

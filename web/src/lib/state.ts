@@ -7,6 +7,8 @@ import { markBusy } from "./turns";
 
 export type State = Record<string, string>;
 
+/** Longer addresses are cut. */
+const MAX_ADDRESS = 20_000;
 const MAX_UINT32 = 2n ** 32n - 1n;
 
 /** A whole number as people type it: 8192, 8,192, 8k (8,192), 128K. Null for anything else. */
@@ -33,26 +35,33 @@ const PARSERS: Record<string, Parse> = {
 	column: matching(/^-?[a-z_]{1,40}$/),
 	columns: matching(/^[a-z_]{1,40}(,[a-z_]{1,40}){0,60}$/),
 	words: (text) => text.slice(0, 80),
+	text: (text) => text.slice(0, 2000),
+	whole: matching(/^\d{1,15}$/),
 	layer: matching(/^(\d{1,7}|embedding|head|(vision|audio|(audio_)?projector)(\.\d{1,2})?)$/),
 	zoom: matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i),
 };
 
 const parser = (kind: Setting[2]): Parse =>
 	typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null);
-const rules = new Map(
+interface Rule {
+	initial: string;
+	parse: Parse;
+}
+const rules = new Map<string, Rule>(
 	data.settings.map(([name, initial, kind]) => [name, { initial, parse: parser(kind) }]),
 );
 /** A fragment that names no setting is the id of an element, such as #memory. */
 export const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
 
 export function readState(hash: string): State {
-	const params = new URLSearchParams(isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, 2000));
-	return Object.fromEntries(
-		[...rules].map(([name, { initial, parse }]) => [
-			name,
-			parse(params.get(name) ?? "") ?? initial,
-		]),
+	const params = new URLSearchParams(
+		isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, MAX_ADDRESS),
 	);
+	const valueOf = (name: string, { initial, parse }: Rule): string => {
+		const given = params.get(name);
+		return (given === null ? null : parse(given)) ?? initial;
+	};
+	return Object.fromEntries([...rules].map(([name, rule]) => [name, valueOf(name, rule)]));
 }
 
 export function writeState(state: State): string {

@@ -7,6 +7,9 @@ import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
 import { HardwareSection } from "./hardware/hardware";
+import { LiveBar } from "./live/live_bar";
+import { LiveSection } from "./live/live_section";
+import { liveOf } from "./live/story";
 import { LayoutsSection } from "./layouts/layouts";
 import { MemorySection } from "./memory/memory";
 import { Parameters } from "./parameters/parameters";
@@ -22,6 +25,12 @@ interface PageSection extends SectionLink {
 }
 
 const SECTIONS: readonly PageSection[] = [
+	{
+		id: "live",
+		name: "At work",
+		isShown: (model) => liveOf(model) !== null,
+		draw: (model) => <LiveSection model={model} />,
+	},
 	{ id: "parameters", name: "Parameters", draw: (model) => <Parameters model={model} /> },
 	{ id: "hardware", name: "Hardware", draw: (model) => <HardwareSection model={model} /> },
 	{ id: "memory", name: "Memory", draw: (model) => <MemorySection models={[model]} /> },
@@ -58,14 +67,17 @@ export function ModelPage({ model }: { model: ModelData }) {
 				model={model}
 				skyline={<PlateSkyline model={model} barHeight={96} />}
 				plate={
-					<Plate
-						model={model}
-						whole={
-							<div class="plate-whole-wide">
-								<PlateSkyline model={model} barHeight={120} hasLens />
-							</div>
-						}
-					/>
+					<>
+						{liveOf(model) && <LiveBar model={model} />}
+						<Plate
+							model={model}
+							whole={
+								<div class="plate-whole-wide">
+									<PlateSkyline model={model} barHeight={120} hasLens />
+								</div>
+							}
+						/>
+					</>
 				}
 			/>
 			{sectionsOf(model).map((x) => (

@@ -25,6 +25,7 @@ from .experts_data import build_experts
 from .facts_data import facts_data
 from .family_sliders import build_design, derived_dimension
 from .file_formats import file_formats
+from .live.live_data import LiveParts
 from .page_settings import page_settings
 from .parameters_data import build_parameters, component_bytes
 from .plate_data import build_plate
@@ -130,9 +131,11 @@ _MAX_FORMULA_CHARS = 20_000
 """Longer formulas are truncated."""
 
 
-def build_page_data(models: Sequence[FamilyModel]) -> dict[str, Any]:
-    """Return all data of the page."""
+def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None) -> dict[str, Any]:
+    """Return all data of the page; `live` is of the first model."""
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
+    if live is not None:
+        model_data[0]["live"] = live.data
     return {
         "models": model_data,
         "gpus": known_gpus,

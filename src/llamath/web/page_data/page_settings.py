@@ -68,4 +68,19 @@ def page_settings(
         ["sort", "", ["path", "each", "total"], ["tensors"]],
         ["find", "", "words", ["tensors"]],
         ["theme", "", ["light", "dark"], []],
+        *(_live_settings(models[0]["live"]) if "live" in models[0] else ()),
+    ]
+
+
+def _live_settings(live: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the settings of a model that runs in its page: its text, what is shown of it, and
+    how the next token is chosen.
+    """
+    return [
+        ["text", live["prompts"][0]["text"] if live["prompts"] else "", "text", ["live"]],
+        ["token", "", "place", ["live"]],
+        ["head", "0", "place", ["live"]],
+        ["temperature", "0", ["0", "0.5", "0.8", "1", "1.5"], ["live"]],
+        ["top_p", "1", ["0.5", "0.9", "0.95", "1"], ["live"]],
+        ["seed", "0", "whole", ["live"]],
     ]

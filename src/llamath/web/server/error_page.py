@@ -38,7 +38,7 @@ def error_page(error: PageError, link_prefix: str) -> str:
     style = read_asset("gallery.css")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{content_security_policy("", style)}">
+<meta http-equiv="Content-Security-Policy" content="{content_security_policy([""], style)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)} · llamath</title><style>{style}</style></head>
 <body><main id="page" class="wrap gallery"><h1>{escape(title)}</h1><p>{escape(text)}</p>

@@ -9,25 +9,32 @@ import json
 import os
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...model import FamilyModel
+
+if TYPE_CHECKING:
+    from ..page_data.live.live_data import LiveParts
 
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 
 
-def model_page(models: Sequence[FamilyModel]) -> str:
-    """Return one self-contained file for one or two models."""
+def model_page(models: Sequence[FamilyModel], live: LiveParts | None = None) -> str:
+    """Return one self-contained file for one or two models; with `live` the page runs the first
+    one.
+    """
     # much is imported, which the server itself does not need
     from ..page_data.page_data import build_page_data
 
-    return page_from_data(build_page_data(models))
+    return page_from_data(build_page_data(models, live), live)
 
 
-def page_from_data(data: Mapping[str, Any], *, connects: bool = False) -> str:
+def page_from_data(
+    data: Mapping[str, Any], live: LiveParts | None = None, *, connects: bool = False
+) -> str:
     """Return the page for data from `build_page_data`; one that `connects` may send configs to
     its server.
     """
@@ -35,7 +42,7 @@ def page_from_data(data: Mapping[str, Any], *, connects: bool = False) -> str:
     without_script = [
         f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]
     ]
-    return document(title, data, "page", without_script, connects=connects)
+    return document(title, data, "page", without_script, live, connects=connects)
 
 
 def document(
@@ -43,23 +50,53 @@ def document(
     data: Mapping[str, Any],
     bundle: str,
     without_script: Sequence[str],
+    live: LiveParts | None = None,
     *,
     connects: bool = False,
 ) -> str:
     """Return a page with its data, and the script and style of a bundle of `web/`; `without_script`
     is shown without JavaScript.
 
-    A page that `connects` may ask the server that it came from.
+    A page that `connects` may ask the server that it came from; one that is `live` has the script
+    with the engine before its own.
     """
     code, style = read_asset(f"{bundle}.js"), read_asset(f"{bundle}.css")
+    scripts = (code,) if live is None else (live_script(), code)
     return html_document(
         title,
         data,
         without_script,
-        policy=content_security_policy(code, style, connects=connects),
+        policy=content_security_policy(
+            scripts, style, connects=connects, compiles=live is not None
+        ),
         style=f"<style>{style}</style>",
-        script=f'<script type="module">{code}</script>',
+        script="\n".join(
+            [
+                *(() if live is None else _live_elements(live)),
+                *(f'<script type="module">{x}</script>' for x in scripts),
+            ]
+        ),
     )
+
+
+def _live_elements(live: LiveParts) -> Iterator[str]:
+    """Yield the elements with the program and the weights: the low bytes of each 16 bits, which
+    are as good as random, and the high ones, compressed.
+    """
+    for name, content in (
+        ("program", _compressed(live.program)),
+        ("low", b64encode(live.weights[::2]).decode()),
+        ("high", _compressed(live.weights[1::2])),
+    ):
+        yield f'<script type="text/plain" id="live-{name}">{content}</script>'
+
+
+@cache
+def live_script() -> str:
+    """Return the script that runs a model: the engine's module and what opens it."""
+    with open(os.path.join(STATIC_FOLDER, "engine.wasm"), "rb") as file:
+        engine = _compressed(file.read())
+    return f'const LLAMATH_ENGINE="{engine}";{read_asset("live.js")}'
 
 
 def html_document(
@@ -105,19 +142,27 @@ def compressed_json(data: Mapping[str, Any] | Sequence[Any]) -> str:
     no HTML parser finds anything in it.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return b64encode(zlib.compress(text.encode(), 9)).decode()
+    return _compressed(text.encode())
 
 
-def content_security_policy(code: str, style: str, *, connects: bool = False) -> str:
-    """Return a content security policy that admits only this script, this style and pictures that
-    the script makes, to save them as PNG.
+def _compressed(content: bytes) -> str:
+    return b64encode(zlib.compress(content, 9)).decode()
 
-    It admits no requests, or with `connects` only those to the page's own server.
+
+def content_security_policy(
+    scripts: Sequence[str], style: str, *, connects: bool = False, compiles: bool = False
+) -> str:
+    """Return a content security policy that admits only these scripts, this style and pictures
+    that the scripts make, to save them as PNG.
+
+    It admits no requests, or with `connects` only those to the page's own server; with `compiles`
+    these scripts may compile WebAssembly, and nothing else from text.
     """
+    sources = [f"'{_digest(x)}'" for x in scripts] + ["'wasm-unsafe-eval'"] * compiles
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src '{_digest(code)}'",
+            f"script-src {' '.join(sources)}",
             f"style-src '{_digest(style)}'",
             "img-src blob:",
             *(["connect-src 'self'"] if connects else []),

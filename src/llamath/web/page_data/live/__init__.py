@@ -1,0 +1,1 @@
+"""What a page needs to run its model: program, weights and tokenizer."""

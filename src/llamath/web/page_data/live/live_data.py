@@ -1,0 +1,198 @@
+"""`live_parts`: what a page needs to run a checkpoint itself: its program, the bytes of its
+weights, its tokenizer, and where its heads and rotations are among the results of a pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ....analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
+from ....embedded import path as embedded_path
+from ....generation.rope_frequencies import rope_frequencies
+from ....native.live.plain_weights import plain_weights
+from ....native.live.program_bytes import PlacedWeight, placed_weights, program_bytes
+from ....native.lowering import lower
+from ....native.program import Op, Program, View
+from ....tokenizers.read_tokenizer import load_tokenizer, stop_ids
+from ....utils.errors import LlamathError, safe
+from ....utils.strict_json import parse_tokenizer
+from .page_tokenizer import page_tokenizer
+
+MAX_BYTES = 64 << 20
+"""The most bytes of weights in a page."""
+_MAX_TOKENS = 512
+"""Tokens that a model reads in the page: every number of all of them is kept."""
+_TOKENIZER = "tokenizer.json"
+_PROMPTS = (
+    (
+        "Ben was in the park. He had a red ball. Who has the",
+        "The heads find what was asked for: layer 0 says red, layer 3 is sure of the ball.",
+    ),
+    ("Anna had a red", "Many things may follow: eight of them are about as likely."),
+    ("Anna was very sad. Finn", "Each layer is surer of what Finn did."),
+)
+"""Texts to try with the bundled model, and what they show."""
+
+
+class LiveParts(NamedTuple):
+    """The parts of a page that runs its model."""
+
+    data: dict[str, Any]  # for the page's data: `LiveData` in web/src/live/live_model.ts
+    program: bytes
+    weights: bytes
+
+
+def live_parts(path: str | os.PathLike[str]) -> LiveParts:
+    """Return what a page needs to run the checkpoint in this folder or file."""
+    checkpoint = open_verified(os.fspath(path))
+    tree = checkpoint.model.tree
+    program = lower(tree, keep=True)
+    placed = list(placed_weights(program))
+    tokenizer = _tokenizer(checkpoint.folder)
+    vocabulary, rows = len(tokenizer["texts"]), int(tree.embed.weight.shape[0])
+    if vocabulary > rows:
+        raise LlamathError(
+            f"{safe(checkpoint.folder)}: expected a tokenizer of at most the {rows:,} tokens of "
+            f"the embedding, found {vocabulary:,}"
+        )
+    weights, places = _weights(checkpoint, program)
+    context = _MAX_TOKENS if tree.context is None else min(int(tree.context), _MAX_TOKENS)
+    ids = {text: i for i, text in enumerate(tokenizer["texts"])}
+    stops = set(stop_ids(checkpoint.folder, ids.get)) if os.path.isdir(checkpoint.folder) else set()
+    is_bundled = os.path.realpath(checkpoint.folder) == os.path.realpath(embedded_path())
+    data = {
+        "prompts": [{"text": x, "says": y} for x, y in (_PROMPTS if is_bundled else ())],
+        "context": context,
+        "stop": sorted(stops),
+        "results": [x.name for x in program.results if x.view != program.logits],
+        "rotations": list(_rotations(program)),
+        "attention": list(_attention(program)),
+        "lens": _lens(program, placed),
+        "tokenizer": tokenizer,
+        "weights": places,
+    }
+    return LiveParts(data, program_bytes(program), weights)
+
+
+def _tokenizer(folder: str) -> dict[str, Any]:
+    """Return the tokenizer; of any other file than tokenizer.json, as the `tokenizers` package
+    reads it.
+    """
+    file = os.path.join(folder, _TOKENIZER)
+    if os.path.isfile(file):
+        with open(file, "rb") as source:
+            return page_tokenizer(parse_tokenizer(source.read(MAX_BYTES), _TOKENIZER), _TOKENIZER)
+    tokenizer = load_tokenizer(folder)
+    return page_tokenizer(json.loads(tokenizer.engine.to_str()), tokenizer.source)
+
+
+def _weights(
+    checkpoint: VerifiedCheckpoint, program: Program
+) -> tuple[bytes, list[tuple[str, str, int, int]]]:
+    """Return the weights as they are stored, and for each its path, type, start and size."""
+    places: list[tuple[str, str, int, int]] = []
+    blocks: list[bytes] = []
+    size = 0
+    for x in plain_weights(checkpoint, program):
+        if size + len(x.values) > MAX_BYTES:
+            raise LlamathError(
+                f"a page runs models of at most {MAX_BYTES:,} bytes, found more in "
+                f"{safe(checkpoint.path)}",
+                hint="leave out --live",
+            )
+        places.append((x.path, x.dtype, size, len(x.values)))
+        blocks.append(bytes(x.values))
+        size += len(x.values)
+    return b"".join(blocks), places
+
+
+def _rotations(program: Program) -> Iterator[dict[str, Any]]:
+    """Yield the rotations by position, with the steps before and after each."""
+    names = _names_by_place(program)
+    for op in _ops(program, "rope"):
+        step, before = names.get(_place(op.outs[0])), names.get(_place(op.inputs[0]))
+        if step is None or before is None:
+            continue
+        rope = program.ropes[op.ints[0]]
+        angles = rope_frequencies(rope, rope.angle_length(1, 1)).angles
+        yield {
+            "step": step,
+            "from": before,
+            "heads": op.outs[0].heads,
+            "frequencies": list(angles),
+            "interleaved": bool(op.ints[1]),
+        }
+
+
+def _attention(program: Program) -> Iterator[dict[str, Any]]:
+    """Yield the operations of attention whose queries, keys and values are results."""
+    names = _names_by_place(program)
+    stored = {op.ints[0]: op.inputs[0] for op in _ops(program, "store")}
+    for result in program.results:
+        if not result.weights:
+            continue
+        op = program.ops[result.op]
+        keys, k_start, k_dim, values, v_start, _, window, chunk, alibi = op.ints
+        cache, view = program.caches[keys], op.inputs[0]
+        named = [names.get(_place(x)) for x in (view, stored.get(keys), stored.get(values)) if x]
+        if len(named) < 3 or None in named:
+            continue
+        plain = not (window or chunk or alibi or k_start or v_start) and op.weights == (-1,)
+        queries, key_step, value_step = named
+        yield {
+            "step": result.weights,
+            "queries": queries,
+            "keys": key_step,
+            "values": value_step,
+            "heads": view.heads,
+            "kvHeads": cache.heads,
+            "scale": op.floats[0],
+            "isPlain": plain and not any(op.floats[1:3]) and view.dim == k_dim,
+        }
+
+
+def _lens(program: Program, placed: list[PlacedWeight]) -> dict[str, Any] | None:
+    """Return the final norm and head by their weights, if they are an RMSNorm and a matrix that
+    read the residual stream as the last layer leaves it.
+    """
+    head, product = next(
+        (
+            (op, x)
+            for op in _ops(program, "linear")
+            for x in op.products
+            if _place(x.out) == _place(program.logits) and x.bias < 0
+        ),
+        (None, None),
+    )
+    if head is None or product is None:
+        return None
+    norm = next(
+        (x for x in _ops(program, "rms_norm") if _place(x.outs[0]) == _place(head.inputs[0])), None
+    )
+    last = next((x.view for x in reversed(program.results) if x.name.startswith("layers.")), View())
+    if norm is None or len(norm.weights) != 1 or norm.ints[1] != 1:
+        return None
+    passed = {_place(x.outs[0]): _place(x.inputs[0]) for x in _ops(program, "last_token")}
+    read = _place(norm.inputs[0])
+    if passed.get(read, read) != _place(last):
+        return None
+    (norm_path,), (head_path,) = placed[norm.weights[0]].paths, placed[product.weight].paths
+    eps, offset = norm.floats[:2]
+    return {"norm": norm_path, "head": head_path, "eps": eps, "offset": offset}
+
+
+def _ops(program: Program, name: str) -> Iterator[Op]:
+    return (x for x in program.ops if x.name == name)
+
+
+def _place(view: View) -> tuple[int, int, int]:
+    """Return the floats of a view, however they are split into heads."""
+    return view.buffer, view.offset, view.size
+
+
+def _names_by_place(program: Program) -> Mapping[tuple[int, int, int], str]:
+    """Return the first result at each place: later ones are views of it."""
+    return {_place(x.view): x.name for x in reversed(program.results) if x.view.has_joined_heads}

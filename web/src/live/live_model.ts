@@ -1,0 +1,93 @@
+// What the page knows of a model that it can run: the script with the engine, which stands before the
+// page's own and only in pages with a live model, sets `llamathLive`.
+import type { TokenizerData } from "./tokenizer";
+
+export interface Sampling {
+	/** 0 takes the most likely token. */
+	temperature: number;
+	topP: number;
+}
+
+export interface PageTokenizer {
+	readonly size: number;
+	encode(text: string): number[];
+	decode(ids: readonly number[]): string;
+	/** A token as it is shown alone. */
+	show(id: number): string;
+	isSpecial(id: number): boolean;
+}
+
+/** A rotation by position: the step, the one that it rotates, and how its numbers form pairs. */
+export interface Rotation {
+	step: string;
+	from: string;
+	heads: number;
+	/** Angle of each pair per position, in radians. */
+	frequencies: number[];
+	/** Whether pairs stand beside each other; else the second half holds the second numbers. */
+	interleaved: boolean;
+}
+
+/** Scores of attention that are nothing but scaled products. */
+export interface HeadFacts {
+	/** The step whose result are the weights of attention. */
+	step: string;
+	queries: string;
+	keys: string;
+	values: string;
+	heads: number;
+	kvHeads: number;
+	scale: number;
+	/** Sinks, caps, biases, windows: the products alone are not the scores. */
+	isPlain: boolean;
+}
+
+/** What a page says about its live model, beside the numbers. */
+export interface LiveData {
+	prompts: { text: string; says: string }[];
+	/** Tokens that the model reads at most in the page. */
+	context: number;
+	/** Ids after which the model has ended its text. */
+	stop: number[];
+	results: string[];
+	rotations: Rotation[];
+	attention: HeadFacts[];
+	/** The final norm and head by their weights, where they are an RMSNorm and a matrix. */
+	lens: { norm: string; head: string; eps: number; offset: number } | null;
+	tokenizer: TokenizerData;
+	/** Where the weights are among the stored bytes. */
+	weights: [path: string, type: string, start: number, bytes: number][];
+}
+
+/** One sequence of a model in the page. */
+export interface LiveModel {
+	readonly tokenizer: PageTokenizer;
+	/** Tokens in the cache. */
+	readonly length: number;
+	/** Bytes of memory that the module has. */
+	readonly memory: number;
+	/** Reads tokens after those in the cache. */
+	run(ids: readonly number[]): void;
+	/** The rows of a step's result in the last pass, one for each token. */
+	values(step: string): Float32Array;
+	/** Weights of attention in the last pass: [tokens, heads, keys]. */
+	attention(step: string): Float32Array;
+	/** Logits of all tokens of the last pass: [tokens, vocabulary]. */
+	logits(): Float32Array;
+	truncate(length: number): void;
+	/** A next token by the logits of the last token. */
+	choose(sampling: Sampling, uniform: number): number;
+	/** The logits that the final norm and head give for a row of the residual stream. */
+	lens(stream: Float32Array): Float32Array;
+	/** The values of a weight, row by row; null for one that the page does not hold. */
+	weight(path: string): Float32Array | null;
+}
+
+export interface LiveScript {
+	open(data: LiveData): Promise<LiveModel>;
+	uniformNumbers(seed: number): () => number;
+}
+
+declare global {
+	var llamathLive: LiveScript | undefined;
+}

@@ -1,0 +1,295 @@
+// Every number that the opened layer computes for the chosen token, in the order of its steps, with
+// the rotation by position and the steps of the chosen head.
+import { useState } from "preact/hooks";
+import type { ModelData } from "../../lib/data";
+import { useAppState } from "../../lib/state";
+import type { ChosenHead } from "./heads";
+import { shownHead, shownLayer } from "./heads";
+import { Cells, largestSize, percentOf, rootMeanSquare, shortNumber } from "./cells";
+import { stagesOf, type Step } from "../plate/plate_model";
+import { largest, shownToken, type Story } from "./story";
+
+/** The colour token of a step's numbers: those of its weights' group. */
+const tokenOf = (step: Step | undefined, isCached: boolean): string => {
+	if (isCached) return "--c-kv";
+	const group = step?.color ?? "";
+	return (
+		{
+			attention: "--c-attn",
+			mixer: "--c-attn",
+			mlp: "--c-ffn",
+			experts: "--c-experts",
+			router: "--c-router",
+			embedding: "--c-embed",
+			head: "--c-head",
+		}[group] ?? "--c-norm"
+	);
+};
+
+function Strip({
+	name,
+	values,
+	color,
+	rows = 1,
+}: {
+	name: string;
+	values: Float32Array;
+	color: string;
+	rows?: number;
+}) {
+	const [hovered, setHovered] = useState<number | null>(null);
+	const most = largestSize(values) || 1;
+	const columns = values.length / rows;
+	const rms = rootMeanSquare(values);
+	return (
+		<li class="live-strip" onPointerLeave={() => setHovered(null)}>
+			<span class="live-strip-name">{name}</span>
+			<Cells
+				columns={columns}
+				rows={rows}
+				at={(x, y) => values[y * columns + x]! / most}
+				label={`${values.length} numbers, root mean square ${shortNumber(rms)}, largest ${shortNumber(most)}`}
+				color={color}
+				of={[values]}
+				hover={(x, y) => setHovered(y * columns + x)}
+			/>
+			<span class="live-strip-note">
+				{hovered !== null && hovered < values.length
+					? `[${hovered}] = ${values[hovered]!.toFixed(4).replace("-", "−")}`
+					: `${values.length} numbers, rms ${shortNumber(rms)}`}
+			</span>
+		</li>
+	);
+}
+
+export function LayerValues({ model, story }: { model: ModelData; story: Story }) {
+	const layer = shownLayer(model);
+	const token = shownToken(story);
+	const { values } = story.passes[token]!;
+	const prefix = `layers.${layer}.`;
+	const stage = stagesOf(model, "prompt").find((x) =>
+		x.ranges.some(
+			([first, last, step]) =>
+				layer >= first && layer <= last && (layer - first) % step === 0,
+		),
+	);
+	const steps = new Map(stage?.steps.map((x) => [x.name, x]));
+	const cached = new Set(story.data.attention.flatMap((x) => [x.keys, x.values]));
+	const text = story.model.tokenizer.show(story.ids[token]!);
+	const before = story.data.results.filter((x) => /^layers\./.test(x));
+	const enters =
+		layer === 0
+			? story.data.results[0]!
+			: before.filter((x) => x.startsWith(`layers.${layer - 1}.`)).at(-1)!;
+	const names = before.filter((x) => x.startsWith(prefix) && values.has(x));
+	return (
+		<figure class="live-values">
+			<h3>
+				“{text}” in layer {layer}
+			</h3>
+			<ol>
+				<Strip name="x, the stream" values={values.get(enters)!} color="--c-norm" />
+				{names.map((name) => (
+					<Strip
+						key={name}
+						name={name.slice(prefix.length)}
+						values={values.get(name)!}
+						color={tokenOf(steps.get(name.slice(prefix.length)), cached.has(name))}
+					/>
+				))}
+			</ol>
+			<figcaption class="caption">
+				Each cell is a number: colour above zero, ink below, paper at zero; each row to its
+				own largest number. The layer is the one opened in the picture above.
+			</figcaption>
+		</figure>
+	);
+}
+
+const CLOCK = 42;
+
+/** Pairs of a head before and after their rotation by the token's position. */
+export function Rotation({ model, story }: { model: ModelData; story: Story }) {
+	const [distance, setDistance] = useState(0);
+	const chosen = shownHead(model, story);
+	const rotation = story.data.rotations.find((x) => x.step === chosen?.facts.queries);
+	if (!chosen || !rotation) return null;
+	const token = shownToken(story);
+	const { values } = story.passes[token]!;
+	const pairs = rotation.frequencies.length;
+	const [before, after] = [rotation.from, rotation.step].map((step) => {
+		const all = values.get(step)!;
+		const size = all.length / rotation.heads;
+		return all.subarray(chosen.head * size, (chosen.head + 1) * size);
+	}) as [Float32Array, Float32Array];
+	const pairOf = (list: Float32Array, j: number): [number, number] =>
+		rotation.interleaved ? [list[2 * j]!, list[2 * j + 1]!] : [list[j]!, list[j + pairs]!];
+	const longest = Math.max(
+		...Array.from({ length: pairs }, (_, j) => Math.hypot(...pairOf(before, j))),
+		1e-9,
+	);
+	const radius = CLOCK / 2 - 2;
+	const hand = ([x, y]: [number, number]): string =>
+		`M${CLOCK / 2} ${CLOCK / 2}l${((radius * x) / longest).toFixed(2)} ${((-radius * y) / longest).toFixed(2)}`;
+	return (
+		<figure class="live-rotation">
+			<h3>
+				Layer {chosen.layer}, head {chosen.head}: the query's {pairs} pairs, turned by
+				position {token}
+			</h3>
+			<ol class="live-clocks">
+				{rotation.frequencies.map((frequency, j) => {
+					const degrees = ((token * frequency * 180) / Math.PI) % 360;
+					return (
+						<li key={j} onPointerEnter={() => setDistance(j)}>
+							<svg width={CLOCK} height={CLOCK} class="data" aria-hidden="true">
+								<circle class="clock" cx={CLOCK / 2} cy={CLOCK / 2} r={radius} />
+								<path class="hand before" d={hand(pairOf(before, j))} />
+								<path class="hand" d={hand(pairOf(after, j))} />
+							</svg>
+							<span>{degrees.toFixed(0)}°</span>
+						</li>
+					);
+				})}
+			</ol>
+			<figcaption class="caption">
+				Thin: before; bold: after. Pair {distance} turns by{" "}
+				{shortNumber((rotation.frequencies[distance]! * 180) / Math.PI)}° for each token, so
+				the angle between a query and a key depends on their distance alone.
+			</figcaption>
+		</figure>
+	);
+}
+
+const SHOWN_KEYS = 6;
+
+/** q · k → scaled → softmax → what is mixed, for the keys that the chosen head reads most. */
+export function HeadSteps({ model, story }: { model: ModelData; story: Story }) {
+	const chosen = shownHead(model, story);
+	if (!chosen) return null;
+	const token = shownToken(story);
+	const products = productsOf(story, chosen, token);
+	const { facts, head } = chosen;
+	const weights = story.passes[token]!.attention.get(facts.step)!.subarray(
+		head * (token + 1),
+		(head + 1) * (token + 1),
+	);
+	const shown = largest(weights, SHOWN_KEYS).sort((a, b) => a - b);
+	const show = (i: number) => story.model.tokenizer.show(story.ids[i]!);
+	const size = Math.round(1 / facts.scale ** 2);
+	const isRoot = Math.abs(size * facts.scale ** 2 - 1) < 1e-6;
+	const scale = isRoot ? `q·k / √${size}` : `q·k × ${facts.scale.toPrecision(4)}`;
+	return (
+		<figure class="live-steps">
+			<h3>Scores → softmax → mix, for “{show(token)}”</h3>
+			<table>
+				<thead>
+					<tr>
+						<th scope="col">key of</th>
+						{products && (
+							<>
+								<th scope="col" class="n">
+									q·k
+								</th>
+								<th scope="col" class="n">
+									{scale}
+								</th>
+							</>
+						)}
+						<th scope="col" class="n">
+							softmax
+						</th>
+					</tr>
+				</thead>
+				<tbody>
+					{shown.map((i) => (
+						<tr key={i}>
+							<th scope="row">
+								<span class="live-token">{show(i)}</span>
+							</th>
+							{products && (
+								<>
+									<td class="n">{shortNumber(products[i]!)}</td>
+									<td class="n">{shortNumber(products[i]! * facts.scale)}</td>
+								</>
+							)}
+							<td class="n">{percentOf(weights[i]!)}</td>
+						</tr>
+					))}
+				</tbody>
+			</table>
+			<figcaption class="caption">
+				{token + 1 > shown.length && `The ${shown.length} most read of ${token + 1} keys. `}
+				Keys after “{show(token)}” are masked. The values of the keys, weighted by the last
+				column, are the head's result.
+				{isRoot &&
+					` Without √${size} the products of longer heads would be larger, and softmax would pick one key alone.`}
+			</figcaption>
+		</figure>
+	);
+}
+
+/**
+ * The products of a head's query with all keys up to its own, if they alone give the weights that
+ * the engine computed; null where sinks, caps or biases take part.
+ */
+export function productsOf(story: Story, { facts, head }: ChosenHead, token: number) {
+	if (!facts.isPlain) return null;
+	const queries = story.passes[token]!.values.get(facts.queries);
+	if (!queries) return null;
+	const size = queries.length / facts.heads;
+	const q = queries.subarray(head * size, (head + 1) * size);
+	const kv = Math.floor((head * facts.kvHeads) / facts.heads);
+	return Array.from({ length: token + 1 }, (_, i) => {
+		const k = story.passes[i]!.values.get(facts.keys)!.subarray(kv * size, (kv + 1) * size);
+		return q.reduce((n, x, j) => n + x * k[j]!, 0);
+	});
+}
+
+/** Keys and values that the cache holds: a column for each token. */
+export function Cache({ model, story }: { model: ModelData; story: Story }) {
+	useAppState("token");
+	const chosen = shownHead(model, story);
+	if (!chosen) return null;
+	const { attention } = story.data;
+	const shown = attention.length > 8 ? [chosen.facts] : attention;
+	const sizes = attention.map((x) => {
+		const { values } = story.passes[0]!;
+		return (values.get(x.keys)?.length ?? 0) + (values.get(x.values)?.length ?? 0);
+	});
+	const each = sizes.reduce((n, x) => n + x, 0);
+	return (
+		<figure class="live-cache">
+			<h3>The KV cache: a column for each token</h3>
+			{shown.map((facts) => (
+				<div class="live-cache-row" key={facts.step}>
+					<span class="control-label">
+						{facts.step.split(".").slice(0, 2).join(" ").replace("layers", "layer")}
+					</span>
+					{(["keys", "values"] as const).map((what) => {
+						const rows = story.passes[0]!.values.get(facts[what])!.length;
+						const most = Math.max(
+							...story.passes.map((x) => largestSize(x.values.get(facts[what])!)),
+						);
+						return (
+							<Cells
+								key={what}
+								columns={story.length}
+								rows={rows}
+								at={(x, y) => story.passes[x]!.values.get(facts[what])![y]! / most}
+								label={`${what}: ${rows} numbers for each of ${story.length} tokens`}
+								color="--c-kv"
+								of={[story.passes.at(-1), story.length]}
+							/>
+						);
+					})}
+				</div>
+			))}
+			<figcaption class="caption">
+				Left keys, right values: {story.length} tokens × {each} numbers ={" "}
+				{(story.length * each).toLocaleString("en-US")}. A new token adds one column to each
+				and computes nothing of the others again.
+			</figcaption>
+		</figure>
+	);
+}

@@ -1,0 +1,141 @@
+// Over the picture of a model that runs in the page: its text, the tokens as they stand on the
+// residual stream, and what writes on.
+import "./live.css";
+import { useEffect } from "preact/hooks";
+import type { ModelData } from "../../lib/data";
+import { groupedNumber, threeDigits } from "../../lib/format";
+import { useRoving } from "../../lib/roving";
+import { change, useAppState } from "../../lib/state";
+import { percentOf } from "./cells";
+import { shownHead } from "./heads";
+import { MAX_CHARACTERS, shownToken, type Story, useStory } from "./story";
+
+export function LiveBar({ model }: { model: ModelData }) {
+	const story = useStory(model);
+	useAppState("token", "head", "layer");
+	useEffect(() => void story?.open(), [story]);
+	if (!story) return null;
+	const isReady = story.status === "ready";
+	return (
+		<div class="live-bar" data-live={story.status}>
+			<label class="control-label" for="live-text">
+				This model runs here: type, and it reads
+			</label>
+			<textarea
+				id="live-text"
+				rows={2}
+				maxLength={MAX_CHARACTERS}
+				spellcheck={false}
+				value={story.text}
+				onInput={(event) => story.setText(event.currentTarget.value)}
+			/>
+			<div class="live-buttons">
+				<button
+					type="button"
+					class="button"
+					disabled={!isReady || story.end !== ""}
+					onClick={() => {
+						story.pause();
+						story.step();
+					}}
+				>
+					Step
+				</button>
+				<button
+					type="button"
+					class="button"
+					disabled={!isReady || (story.end !== "" && !story.isWriting)}
+					aria-pressed={story.isWriting}
+					onClick={() => story.writeOn()}
+				>
+					{story.isWriting ? "Pause" : "Write on"}
+				</button>
+				<span class="live-prompts" role="group" aria-label="Texts to try">
+					{story.data.prompts.map((x) => (
+						<button
+							type="button"
+							key={x.text}
+							class="button"
+							title={x.says}
+							aria-pressed={story.text === x.text}
+							onClick={() => {
+								story.setText(x.text);
+								change({ token: "" });
+							}}
+						>
+							{x.text}
+						</button>
+					))}
+				</span>
+			</div>
+			{isReady && <Tokens model={model} story={story} />}
+			<p class="caption live-note" role="status">
+				{noteOf(story)}
+			</p>
+		</div>
+	);
+}
+
+function noteOf(story: Story): string {
+	if (story.status === "failed")
+		return (
+			`The model does not run here: ${story.problem}. ` +
+			"The picture below is of its weights alone; another text tries again."
+		);
+	if (story.status !== "ready") return "The model is being unpacked.";
+	const { tokens, ms } = story.lastPass;
+	const count = `${groupedNumber(story.ids.length)} ${story.ids.length === 1 ? "token" : "tokens"}`;
+	const speed = tokens
+		? `; the last ${groupedNumber(tokens)} read in ${threeDigits(ms)} ms, in this page and nowhere else`
+		: "";
+	return `${count}${speed}. ${story.end}`.trim();
+}
+
+/** Tokens on the residual stream, shaded by what the chosen head reads at the chosen token. */
+function Tokens({ model, story }: { model: ModelData; story: Story }) {
+	const rove = useRoving(story.ids.length);
+	const chosen = shownToken(story);
+	const head = shownHead(model, story);
+	const keys = chosen + 1;
+	const weights = head && story.passes[chosen]?.attention.get(head.facts.step);
+	return (
+		<ol class="live-tokens" data-roving aria-label="Tokens">
+			{story.ids.map((id, i) => {
+				const weight = weights && i <= chosen ? weights[head.head * keys + i]! : null;
+				const says =
+					`token ${i}, id ${id}` +
+					(weight === null ? "" : `, read with ${percentOf(weight)}`);
+				return (
+					<li key={i}>
+						<button
+							type="button"
+							{...rove(i)}
+							class={i > chosen ? "later" : ""}
+							aria-pressed={i === chosen}
+							aria-label={`${story.model.tokenizer.show(id)}: ${says}`}
+							title={says}
+							data-written={i >= story.ids.length - story.written ? "" : undefined}
+							style={
+								weight === null
+									? undefined
+									: {
+											background: `color-mix(in srgb, var(--c-attn) ${Math.round(70 * weight)}%, var(--panel))`,
+										}
+							}
+							onClick={() =>
+								change({ token: i === story.length - 1 ? "" : String(i) })
+							}
+						>
+							{story.model.tokenizer.show(id)}
+						</button>
+					</li>
+				);
+			})}
+		</ol>
+	);
+}
+
+export const chosenText = (story: Story): string => {
+	const id = story.ids[shownToken(story)];
+	return id === undefined ? "" : story.model.tokenizer.show(id);
+};

@@ -1,0 +1,57 @@
+// A model at work: what the steps of its passes computed, for the text over the picture.
+import { Section } from "../../components/section";
+import type { ModelData } from "../../lib/data";
+import { useAppState } from "../../lib/state";
+import { percentOf } from "./cells";
+import { HeadGrid, HeadMap, shownHead } from "./heads";
+import { Cache, HeadSteps, LayerValues, Rotation } from "./layer_values";
+import { Lens, NextToken } from "./next_token";
+import { largest, shownToken, softmax, type Story, useStory } from "./story";
+
+function finding(story: Story): string {
+	if (story.status === "failed") return "This model does not run in this browser";
+	if (!story.length) return "The model at work";
+	const token = shownToken(story);
+	const show = (id: number) => story.model.tokenizer.show(id);
+	const shares = softmax(story.passes[token]!.logits);
+	const [best] = largest(shares, 1);
+	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!)}`;
+}
+
+export function LiveSection({ model }: { model: ModelData }) {
+	useAppState("token", "head", "layer", "temperature", "top_p");
+	const story = useStory(model);
+	if (!story) return null;
+	const hasHeads = story.length > 0 && shownHead(model, story) !== null;
+	return (
+		<Section
+			id="live"
+			topic="The model at work"
+			title={finding(story)}
+			lead={
+				story.length
+					? "Every number is computed in this page by the model's own weights. Choose a " +
+						"token above, a layer in the picture, a head here."
+					: story.problem || "The numbers appear when the model is unpacked."
+			}
+		>
+			{story.length > 0 && (
+				<div class="live-grid">
+					{hasHeads && <HeadMap model={model} story={story} />}
+					{hasHeads && (
+						<figure class="live-all-heads">
+							<h3>All heads; a line joins those that share a key and value head</h3>
+							<HeadGrid model={model} story={story} />
+						</figure>
+					)}
+					<NextToken story={story} />
+					{hasHeads && <HeadSteps model={model} story={story} />}
+					<Lens story={story} />
+					{hasHeads && <Cache model={model} story={story} />}
+					<LayerValues model={model} story={story} />
+					{hasHeads && <Rotation model={model} story={story} />}
+				</div>
+			)}
+		</Section>
+	);
+}

@@ -1,0 +1,166 @@
+// What a model that runs in the page may say next, and what it would say after each layer.
+import { NumberButton } from "../../components/number";
+import { change, state } from "../../lib/state";
+import { percentOf, shortNumber } from "./cells";
+import { layerOfStep } from "./heads";
+import { largest, shownToken, softmax, type Story } from "./story";
+
+const SHOWN = 8;
+const TEMPERATURES = ["0", "0.5", "0.8", "1", "1.5"];
+const TOP_PS = ["0.5", "0.9", "0.95", "1"];
+
+/** The tokens that sampling with top-p keeps: the most likely ones, until they have that share. */
+function keptByTopP(shares: Float64Array, order: readonly number[], topP: number): Set<number> {
+	const kept = new Set<number>();
+	let sum = 0;
+	for (const i of order) {
+		kept.add(i);
+		sum += shares[i]!;
+		if (sum >= topP) break;
+	}
+	return kept;
+}
+
+function Choice({ id, label, options }: { id: string; label: string; options: string[] }) {
+	return (
+		<span class="control">
+			<label class="control-label" for={`live-${id}`}>
+				{label}
+			</label>
+			<select
+				id={`live-${id}`}
+				value={state[id]}
+				onChange={(event) => change({ [id]: event.currentTarget.value })}
+			>
+				{options.map((x) => (
+					<option key={x}>{x}</option>
+				))}
+			</select>
+		</span>
+	);
+}
+
+export function NextToken({ story }: { story: Story }) {
+	const token = shownToken(story);
+	const isLast = token === story.length - 1;
+	const { logits } = story.passes[token]!;
+	const temperature = Number(state.temperature);
+	const shares = softmax(logits, temperature || 1);
+	const order = largest(shares, Math.max(SHOWN, 64));
+	const kept = temperature
+		? keptByTopP(shares, order, Number(state.top_p))
+		: new Set([order[0]!]);
+	const total = [...kept].reduce((n, i) => n + shares[i]!, 0);
+	const show = (id: number) => story.model.tokenizer.show(id);
+	return (
+		<figure class="live-next">
+			<h3>Next after “{show(story.ids[token]!)}”</h3>
+			<ol class="live-bars">
+				{order.slice(0, SHOWN).map((id) => {
+					const share = kept.has(id) ? shares[id]! / (temperature ? total : 1) : 0;
+					const shown = temperature ? share : shares[id]!;
+					return (
+						<li key={id} class={kept.has(id) ? "" : "cut"}>
+							<button
+								type="button"
+								disabled={!isLast || story.end !== ""}
+								title={isLast ? `continue with “${show(id)}”` : undefined}
+								onClick={() => {
+									story.pause();
+									story.append(id);
+								}}
+							>
+								<span class="live-token">{show(id)}</span>
+								<span class="live-bar-line data">
+									<i style={{ width: `${100 * shown}%` }} />
+								</span>
+								<span class="n">{kept.has(id) ? percentOf(shown) : "cut"}</span>
+							</button>
+						</li>
+					);
+				})}
+			</ol>
+			<div class="section-controls">
+				<Choice id="temperature" label="Temperature" options={TEMPERATURES} />
+				{temperature > 0 && <Choice id="top_p" label="top-p" options={TOP_PS} />}
+			</div>
+			<figcaption class="caption">
+				{temperature
+					? `softmax(logits / ${state.temperature}); of ${logits.length} tokens, the ${kept.size === order.length ? "most likely" : kept.size} that together have ${state.top_p} are drawn from.`
+					: `softmax(logits) over ${logits.length} tokens; at temperature 0 the first one is taken.`}
+			</figcaption>
+		</figure>
+	);
+}
+
+/** The stream after the embedding and after each layer, read by the final norm and head. */
+export function Lens({ story }: { story: Story }) {
+	if (!story.data.lens) return null;
+	const token = shownToken(story);
+	const { values } = story.passes[token]!;
+	const ends = new Map<number, string>();
+	const first = story.data.results[0]!;
+	for (const step of story.data.results) {
+		const layer = layerOfStep(step);
+		if (!Number.isNaN(layer)) ends.set(layer, step);
+	}
+	const rows: [string, string][] = [
+		["the embedding", first],
+		...[...ends].map(([layer, step]): [string, string] => [`layer ${layer}`, step]),
+	];
+	const show = (id: number) => story.model.tokenizer.show(id);
+	return (
+		<figure class="live-lens">
+			<h3>What it would say after each layer</h3>
+			<table>
+				<thead>
+					<tr>
+						<th scope="col">after</th>
+						<th scope="col">first</th>
+						<th scope="col">second</th>
+						<th scope="col" class="n">
+							rms
+						</th>
+					</tr>
+				</thead>
+				<tbody>
+					{rows.map(([name, step]) => {
+						const stream = values.get(step)!;
+						const shares = softmax(story.model.lens(stream));
+						const rms = Math.sqrt(
+							stream.reduce((n, x) => n + x * x, 0) / stream.length,
+						);
+						return (
+							<tr key={step} data-lens={step}>
+								<th scope="row">{name}</th>
+								{largest(shares, 2).map((id) => (
+									<td key={id}>
+										<b>{show(id)}</b> {percentOf(shares[id]!)}
+									</td>
+								))}
+								<td class="n">
+									<NumberButton
+										label="root mean square of the stream"
+										derive={() => ({
+											title: "Root mean square of the residual stream",
+											lines: [
+												`√(Σ x² / ${stream.length}) = ${rms.toPrecision(6)}`,
+												"RMSNorm divides by it, so that what a layer reads " +
+													"has the same size however long the stream has grown.",
+											],
+										})}
+									>
+										{shortNumber(rms)}
+									</NumberButton>
+								</td>
+							</tr>
+						);
+					})}
+				</tbody>
+			</table>
+			<figcaption class="caption">
+				The final norm and the head, applied to the residual stream where it stands.
+			</figcaption>
+		</figure>
+	);
+}

@@ -1,0 +1,272 @@
+// The text that the model reads and writes in the page, and what every step of its passes left for
+// every token.
+import { useContext, useLayoutEffect, useState } from "preact/hooks";
+import type { ModelData } from "../../lib/data";
+import { PlaceOfSection } from "../../lib/place";
+import { change, state } from "../../lib/state";
+import { markBusy } from "../../lib/turns";
+import type { LiveData, LiveModel, Sampling } from "../../live/live_model";
+
+/** What the passes left for one token. */
+export interface TokenPass {
+	values: Map<string, Float32Array>;
+	/** Weights of attention by step: [heads, keys up to this token]. */
+	attention: Map<string, Float32Array>;
+	logits: Float32Array;
+}
+
+type Status = "waiting" | "loading" | "ready" | "failed";
+
+/** Time between two tokens while the model writes on. */
+const PAUSE_MS = 220;
+/** Prompts are read in parts of this many tokens, between frames. */
+const PART = 64;
+export const MAX_CHARACTERS = 2000;
+
+export const liveOf = (model: ModelData): LiveData | null => (model.live as LiveData) ?? null;
+
+export class Story {
+	status: Status = "waiting";
+	problem = "";
+	text = "";
+	ids: number[] = [];
+	passes: TokenPass[] = [];
+	lastPass = { tokens: 0, ms: 0 };
+	isWriting = false;
+	/** How many tokens, from the end, the model has written. */
+	written = 0;
+	#model: LiveModel | null = null;
+	#timer: ReturnType<typeof setTimeout> | undefined;
+	#uniform: (() => number) | null = null;
+	readonly listeners = new Set<() => void>();
+
+	constructor(readonly data: LiveData) {
+		this.text = state.text ?? "";
+	}
+
+	get model(): LiveModel {
+		return this.#model!;
+	}
+
+	get length(): number {
+		return this.passes.length;
+	}
+
+	/** Why the model cannot write on; empty if it can. */
+	get end(): string {
+		if (this.ids.length >= this.data.context)
+			return `The text has the ${this.data.context} tokens of the model's context.`;
+		const last = this.ids.at(-1);
+		return last !== undefined && this.data.stop.includes(last)
+			? "The model has ended its text."
+			: "";
+	}
+
+	notify(): void {
+		for (const x of this.listeners) x();
+	}
+
+	/** Opens the model when it is first asked for. */
+	async open(): Promise<void> {
+		if (this.status === "loading" || this.status === "ready") return;
+		this.status = "loading";
+		markBusy("live", true);
+		try {
+			const script = globalThis.llamathLive;
+			if (!script || typeof WebAssembly === "undefined")
+				throw new Error("this browser has no WebAssembly, or a policy forbids it");
+			this.#model = await script.open(this.data);
+			this.status = "ready";
+			this.#read(this.model.tokenizer.encode(this.text));
+		} catch (error) {
+			this.#fail(error);
+		}
+		markBusy("live", false);
+		this.notify();
+	}
+
+	#fail(error: unknown): void {
+		this.pause();
+		this.status = "failed";
+		this.problem = error instanceof Error ? error.message : String(error);
+		this.#model = null;
+		this.ids = [];
+		this.passes = [];
+	}
+
+	/** Reads a text; what it shares with the one before stays in the cache. */
+	setText(text: string): void {
+		this.pause();
+		this.text = text.slice(0, MAX_CHARACTERS);
+		this.written = 0;
+		this.#uniform = null;
+		change({ text: this.text, token: "" });
+		if (this.status !== "ready") return;
+		this.#try(() => this.#read(this.model.tokenizer.encode(this.text)));
+		this.notify();
+	}
+
+	#try(act: () => void): void {
+		try {
+			act();
+		} catch (error) {
+			// a module that has trapped is not used again: the next text opens a new one
+			this.#fail(error);
+		}
+	}
+
+	#read(ids: number[]): void {
+		const wanted = ids.slice(0, this.data.context);
+		let same = 0;
+		while (
+			same < Math.min(wanted.length - 1, this.passes.length) &&
+			wanted[same] === this.ids[same]
+		)
+			same++;
+		if (same < this.passes.length) this.model.truncate(same);
+		this.passes.length = same;
+		this.ids = wanted;
+		const start = performance.now();
+		for (let at = same; at < wanted.length; at += PART) this.#pass(wanted.slice(at, at + PART));
+		this.lastPass = { tokens: wanted.length - same, ms: performance.now() - start };
+	}
+
+	#pass(ids: number[]): void {
+		const { model, data } = this;
+		const first = this.passes.length;
+		model.run(ids);
+		const logits = model.logits();
+		const vocabulary = logits.length / ids.length;
+		const row = (list: Float32Array, width: number, i: number) =>
+			list.slice(i * width, (i + 1) * width);
+		const added = ids.map((_, i): TokenPass => ({
+			values: new Map(),
+			attention: new Map(),
+			logits: row(logits, vocabulary, i),
+		}));
+		const weights = new Set(data.attention.map((x) => x.step));
+		for (const step of data.results) {
+			if (weights.has(step)) continue;
+			const all = model.values(step);
+			added.forEach((x, i) => x.values.set(step, row(all, all.length / ids.length, i)));
+		}
+		for (const { step, heads } of data.attention) {
+			const all = model.attention(step);
+			const keys = all.length / ids.length / heads;
+			added.forEach((x, i) => {
+				const seen = first + i + 1;
+				const own = new Float32Array(heads * seen);
+				for (let h = 0; h < heads; h++)
+					own.set(
+						all.subarray((i * heads + h) * keys, (i * heads + h) * keys + seen),
+						h * seen,
+					);
+				x.attention.set(step, own);
+			});
+		}
+		this.passes.push(...added);
+	}
+
+	/** Appends a token, which stays what it is even if its text would be read as another one. */
+	append(id: number): void {
+		if (this.end || this.status !== "ready") return;
+		this.#try(() => {
+			const start = performance.now();
+			this.ids.push(id);
+			this.#pass([id]);
+			this.lastPass = { tokens: 1, ms: performance.now() - start };
+			this.written++;
+			this.text = this.model.tokenizer.decode(this.ids);
+			change({ text: this.text.slice(0, MAX_CHARACTERS), token: "" });
+		});
+		this.notify();
+	}
+
+	get sampling(): Sampling {
+		return { temperature: Number(state.temperature), topP: Number(state.top_p) };
+	}
+
+	/** Lets the model choose the next token. */
+	step(): void {
+		const last = this.passes.at(-1);
+		if (!last || this.end) return this.pause();
+		this.#uniform ??= globalThis.llamathLive!.uniformNumbers(Number(state.seed));
+		this.append(this.model.choose(this.sampling, this.#uniform()));
+		if (this.end) this.pause();
+	}
+
+	writeOn(): void {
+		if (this.isWriting) return this.pause();
+		this.isWriting = true;
+		const go = () => {
+			this.step();
+			if (this.isWriting) this.#timer = setTimeout(go, PAUSE_MS);
+		};
+		go();
+		this.notify();
+	}
+
+	pause(): void {
+		clearTimeout(this.#timer);
+		if (!this.isWriting) return;
+		this.isWriting = false;
+		this.notify();
+	}
+}
+
+const stories = new WeakMap<ModelData, Story>();
+
+/** The story of a page with a live model; null for all others. */
+export function storyOf(model: ModelData): Story | null {
+	const data = liveOf(model);
+	if (!data) return null;
+	let story = stories.get(model);
+	if (!story) stories.set(model, (story = new Story(data)));
+	return story;
+}
+
+/** Draws the component again when the story changes. */
+export function useStory(model: ModelData): Story | null {
+	const story = storyOf(model);
+	const [, set] = useState({});
+	const place = useContext(PlaceOfSection);
+	useLayoutEffect(() => {
+		if (!story) return undefined;
+		const listener = () => place.draw(() => set({}));
+		story.listeners.add(listener);
+		return () => void story.listeners.delete(listener);
+	}, [story]);
+	return story;
+}
+
+/** The token whose numbers are shown: the chosen one, else the last. */
+export function shownToken(story: Story): number {
+	const chosen = state.token === "" ? Number.NaN : Number(state.token);
+	const last = story.length - 1;
+	return chosen <= last ? chosen : last;
+}
+
+export function softmax(logits: ArrayLike<number>, temperature = 1): Float64Array {
+	const out = Float64Array.from(logits);
+	let most = -Infinity;
+	for (const x of out) most = Math.max(most, x);
+	let total = 0;
+	for (let i = 0; i < out.length; i++) {
+		out[i] = Math.exp((out[i]! - most) / temperature);
+		total += out[i]!;
+	}
+	return out.map((x) => x / total);
+}
+
+/** The places of the largest numbers, largest first. */
+export function largest(list: ArrayLike<number>, count: number): number[] {
+	const found: number[] = [];
+	for (let i = 0; i < list.length; i++) {
+		if (found.length === count && list[i]! <= list[found.at(-1)!]!) continue;
+		let at = found.length;
+		while (at > 0 && list[found[at - 1]!]! < list[i]!) at--;
+		found.splice(at, 0, i);
+		found.length = Math.min(found.length, count);
+	}
+	return found;
+}
