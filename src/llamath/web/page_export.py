@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, cast
 
 from ..checkpoint.open import is_remote_name, names_checkpoint
-from ..embedded import path as embedded_path
 from ..embedded import resolve_name
 from ..loading import Source
+from ..model import FamilyModel
 from ..render.report import Report
 from ..render.tables import Column, Table
 from ..utils.errors import LlamathError, safe
 from ..utils.write_whole_file import write_whole_file
 from .gallery.site_files import GallerySite, write_gallery
 from .page_data.checkpoint_data import load_with_checkpoint
-from .page_data.live.live_data import LiveParts, live_parts
+from .page_data.live.live_data import LiveParts, bundled_live_parts, live_parts
 from .server.model_ids import refuse_huge
 from .server.page_html import model_page
 
@@ -75,7 +75,7 @@ def export(
     loaded = [load_with_checkpoint(x) for x in sources]
     for model in loaded:
         refuse_huge(model)
-    content = model_page(loaded, _live_parts(sources, live)).encode()
+    content = model_page(loaded, _live_parts(sources, loaded, live)).encode()
     write_whole_file(path, content, overwrite=force)
     names = tuple(
         os.fspath(source) if isinstance(source, str | os.PathLike) else model.name
@@ -84,16 +84,16 @@ def export(
     return ExportedPage(models=names, output=path, bytes=len(content))
 
 
-def _live_parts(sources: Sequence[Source], live: bool) -> LiveParts | None:
+def _live_parts(
+    sources: Sequence[Source], models: Sequence[FamilyModel], live: bool
+) -> LiveParts | None:
     """Return what the page needs to run its model."""
+    if not live:
+        return bundled_live_parts(models)
     if len(sources) > 1:
-        if live:
-            raise LlamathError(_ONE_LIVE_MODEL.format("two models"))
-        return None
+        raise LlamathError(_ONE_LIVE_MODEL.format("two models"))
     (source,) = sources
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
-    if not live and resolve_name(path) != embedded_path():
-        return None
     if not path or is_remote_name(path) or not names_checkpoint(resolve_name(path)):
         found = safe(path) if path else "a model in memory"
         raise LlamathError(

@@ -44,7 +44,8 @@ export interface HeadFacts {
 
 /** What a page says about its live model, beside the numbers. */
 export interface LiveData {
-	prompts: { text: string; says: string }[];
+	/** Texts to try, what they show, and the head that shows it. */
+	prompts: { text: string; says: string; layer: number; head: number }[];
 	/** Tokens that the model reads at most in the page. */
 	context: number;
 	/** Ids after which the model has ended its text. */

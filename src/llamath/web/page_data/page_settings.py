@@ -17,6 +17,8 @@ def page_settings(
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     views = ["a", *(["b", "difference"] if is_comparison else []), "design"]
     training = size_data[0]["training"]
+    # what a model that runs in its page begins with
+    first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
 
     def option_names(key: str, of: str = "name") -> list[str]:
         return list(dict.fromkeys(str(y[of]) for x in size_data for y in x[key]))
@@ -57,7 +59,7 @@ def page_settings(
         ["gpuflops", "150", "number", _MEMORY_AND_SPEED],
         ["map", "parameters", ["parameters", "bytes", "flops", "cache"], ["parameters"]],
         ["by", "part", ["part", "kind"], ["parameters"]],
-        ["layer", "", "layer", ["plate"]],
+        ["layer", str(first.get("layer", "")), "layer", ["plate"]],
         ["zoom", "", "zoom", ["plate"]],
         ["kind_a", "", "place", ["compare"]],
         ["kind_b", "", "place", ["compare"]],
@@ -68,18 +70,18 @@ def page_settings(
         ["sort", "", ["path", "each", "total"], ["tensors"]],
         ["find", "", "words", ["tensors"]],
         ["theme", "", ["light", "dark"], []],
-        *(_live_settings(models[0]["live"]) if "live" in models[0] else ()),
+        *(_live_settings(first) if "live" in models[0] else ()),
     ]
 
 
-def _live_settings(live: Mapping[str, Any]) -> list[list[Any]]:
+def _live_settings(prompt: Mapping[str, Any]) -> list[list[Any]]:
     """Return the settings of a model that runs in its page: its text, what is shown of it, and
     how the next token is chosen.
     """
     return [
-        ["text", live["prompts"][0]["text"] if live["prompts"] else "", "text", ["live"]],
+        ["text", prompt.get("text", ""), "text", ["live"]],
         ["token", "", "place", ["live"]],
-        ["head", "0", "place", ["live"]],
+        ["head", str(prompt.get("head", 0)), "place", ["live"]],
         ["temperature", "0", ["0", "0.5", "0.8", "1", "1.5"], ["live"]],
         ["top_p", "1", ["0.5", "0.9", "0.95", "1"], ["live"]],
         ["seed", "0", "whole", ["live"]],

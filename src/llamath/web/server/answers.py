@@ -61,13 +61,15 @@ class Answers:
 
     def page(self, ids: Sequence[str], link_prefix: str) -> Answer:
         """Return the page of one or two models."""
+        from ..page_data.live.live_data import bundled_live_parts
         from ..page_data.page_data import build_page_data
 
         models = [self._shown_model(x) for x in ids]
         for model in models:
             refuse_huge(model)
-        data = build_page_data(models) | {"served": {"up": link_prefix, "ids": list(ids)}}
-        return Answer(body=page_from_data(data, connects=True).encode())
+        live = bundled_live_parts(models)
+        data = build_page_data(models, live) | {"served": {"up": link_prefix, "ids": list(ids)}}
+        return Answer(body=page_from_data(data, live, connects=True).encode())
 
     def choose(self, entries: Sequence[Any]) -> Answer:
         """Return the page to choose a model, with the entries of configs that were sent."""

@@ -59,8 +59,8 @@ export function LiveBar({ model }: { model: ModelData }) {
 							title={x.says}
 							aria-pressed={story.text === x.text}
 							onClick={() => {
+								change({ layer: String(x.layer), head: String(x.head) });
 								story.setText(x.text);
-								change({ token: "" });
 							}}
 						>
 							{x.text}
@@ -88,7 +88,8 @@ function noteOf(story: Story): string {
 	const speed = tokens
 		? `; the last ${groupedNumber(tokens)} read in ${threeDigits(ms)} ms, in this page and nowhere else`
 		: "";
-	return `${count}${speed}. ${story.end}`.trim();
+	const says = story.data.prompts.find((x) => x.text === story.text)?.says ?? "";
+	return `${says} ${count}${speed}. ${story.end}`.trim();
 }
 
 /** Tokens on the residual stream, shaded by what the chosen head reads at the chosen token. */

@@ -21,6 +21,14 @@ function keptByTopP(shares: Float64Array, order: readonly number[], topP: number
 	return kept;
 }
 
+/** How the next token is chosen; `kept` is how many top-p leaves. */
+function saysOf(tokens: number, kept: string | null): string {
+	if (state.temperature === "0")
+		return `softmax(logits) over ${tokens} tokens; at temperature 0 the first one is taken.`;
+	const drawn = kept ? `${kept}, which together have ${state.top_p}` : `${tokens} tokens`;
+	return `softmax(logits / ${state.temperature}); the next token is drawn from ${drawn}.`;
+}
+
 function Choice({ id, label, options }: { id: string; label: string; options: string[] }) {
 	return (
 		<span class="control">
@@ -47,20 +55,20 @@ export function NextToken({ story }: { story: Story }) {
 	const temperature = Number(state.temperature);
 	const shares = softmax(logits, temperature || 1);
 	const order = largest(shares, Math.max(SHOWN, 64));
-	const kept = temperature
-		? keptByTopP(shares, order, Number(state.top_p))
-		: new Set([order[0]!]);
-	const total = [...kept].reduce((n, i) => n + shares[i]!, 0);
+	// without sampling the most likely token is taken, and nothing is cut
+	const topP = Number(state.top_p);
+	const kept = temperature && topP < 1 ? keptByTopP(shares, order, topP) : null;
+	const total = kept ? [...kept].reduce((n, i) => n + shares[i]!, 0) : 1;
 	const show = (id: number) => story.model.tokenizer.show(id);
 	return (
 		<figure class="live-next">
 			<h3>Next after “{show(story.ids[token]!)}”</h3>
 			<ol class="live-bars">
 				{order.slice(0, SHOWN).map((id) => {
-					const share = kept.has(id) ? shares[id]! / (temperature ? total : 1) : 0;
-					const shown = temperature ? share : shares[id]!;
+					const isCut = kept !== null && !kept.has(id);
+					const share = isCut ? 0 : shares[id]! / total;
 					return (
-						<li key={id} class={kept.has(id) ? "" : "cut"}>
+						<li key={id} class={isCut ? "cut" : ""}>
 							<button
 								type="button"
 								disabled={!isLast || story.end !== ""}
@@ -72,9 +80,9 @@ export function NextToken({ story }: { story: Story }) {
 							>
 								<span class="live-token">{show(id)}</span>
 								<span class="live-bar-line data">
-									<i style={{ width: `${100 * shown}%` }} />
+									<i style={{ width: `${100 * share}%` }} />
 								</span>
-								<span class="n">{kept.has(id) ? percentOf(shown) : "cut"}</span>
+								<span class="n">{isCut ? "cut" : percentOf(share)}</span>
 							</button>
 						</li>
 					);
@@ -85,9 +93,12 @@ export function NextToken({ story }: { story: Story }) {
 				{temperature > 0 && <Choice id="top_p" label="top-p" options={TOP_PS} />}
 			</div>
 			<figcaption class="caption">
-				{temperature
-					? `softmax(logits / ${state.temperature}); of ${logits.length} tokens, the ${kept.size === order.length ? "most likely" : kept.size} that together have ${state.top_p} are drawn from.`
-					: `softmax(logits) over ${logits.length} tokens; at temperature 0 the first one is taken.`}
+				{saysOf(
+					logits.length,
+					kept?.size === order.length
+						? `more than ${kept.size}`
+						: kept && String(kept.size),
+				)}
 			</figcaption>
 		</figure>
 	);

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ....embedded import path as embedded_path
 from ....generation.rope_frequencies import rope_frequencies
+from ....model import FamilyModel
 from ....native.live.plain_weights import plain_weights
 from ....native.live.program_bytes import PlacedWeight, placed_weights, program_bytes
 from ....native.lowering import lower
@@ -19,6 +20,7 @@ from ....native.program import Op, Program, View
 from ....tokenizers.read_tokenizer import load_tokenizer, stop_ids
 from ....utils.errors import LlamathError, safe
 from ....utils.strict_json import parse_tokenizer
+from ..checkpoint_data import CheckpointModel
 from .page_tokenizer import page_tokenizer
 
 MAX_BYTES = 64 << 20
@@ -27,14 +29,27 @@ _MAX_TOKENS = 512
 """Tokens that a model reads in the page: every number of all of them is kept."""
 _TOKENIZER = "tokenizer.json"
 _PROMPTS = (
-    (
-        "Ben was in the park. He had a red ball. Who has the",
-        "The heads find what was asked for: layer 0 says red, layer 3 is sure of the ball.",
-    ),
-    ("Anna had a red", "Many things may follow: eight of them are about as likely."),
-    ("Anna was very sad. Finn", "Each layer is surer of what Finn did."),
+    {
+        "text": "Ben was in the park. He had a red ball. Who has the",
+        "says": "The last token asks for a thing that Ben has: after layer 0 the model says red, "
+        "and layer 3, head 0 has found the ball.",
+        "layer": 3,
+        "head": 0,
+    },
+    {
+        "text": "Anna had a red",
+        "says": "Many things may follow: choose a temperature and step several times.",
+        "layer": 2,
+        "head": 0,
+    },
+    {
+        "text": "Anna was very sad. Finn",
+        "says": "Each layer is surer of what Finn did; layer 1, head 3 reads that someone is sad.",
+        "layer": 1,
+        "head": 3,
+    },
 )
-"""Texts to try with the bundled model, and what they show."""
+"""Texts to try with the bundled model, what they show, and the head that shows it."""
 
 
 class LiveParts(NamedTuple):
@@ -62,9 +77,8 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
     context = _MAX_TOKENS if tree.context is None else min(int(tree.context), _MAX_TOKENS)
     ids = {text: i for i, text in enumerate(tokenizer["texts"])}
     stops = set(stop_ids(checkpoint.folder, ids.get)) if os.path.isdir(checkpoint.folder) else set()
-    is_bundled = os.path.realpath(checkpoint.folder) == os.path.realpath(embedded_path())
     data = {
-        "prompts": [{"text": x, "says": y} for x, y in (_PROMPTS if is_bundled else ())],
+        "prompts": list(_PROMPTS if _is_bundled(checkpoint.folder) else ()),
         "context": context,
         "stop": sorted(stops),
         "results": [x.name for x in program.results if x.view != program.logits],
@@ -75,6 +89,18 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
         "weights": places,
     }
     return LiveParts(data, program_bytes(program), weights)
+
+
+def _is_bundled(path: str) -> bool:
+    return os.path.realpath(path) == os.path.realpath(embedded_path())
+
+
+def bundled_live_parts(models: Sequence[FamilyModel]) -> LiveParts | None:
+    """Return what the page of the bundled model needs to run it; None for other pages."""
+    if len(models) == 1 and isinstance(models[0], CheckpointModel):
+        path = models[0].report.path
+        return live_parts(path) if _is_bundled(path) else None
+    return None
 
 
 def _tokenizer(folder: str) -> dict[str, Any]:
