@@ -153,4 +153,4 @@ async function open(data: LiveData): Promise<LiveModel> {
 	return new PageModel(data, engine, weights);
 }
 
-globalThis.llamathLive = { open, uniformNumbers } satisfies LiveScript;
+globalThis.llamathLive = { open, uniformNumbers, Tokenizer } satisfies LiveScript;

@@ -87,6 +87,7 @@ export interface LiveModel {
 export interface LiveScript {
 	open(data: LiveData): Promise<LiveModel>;
 	uniformNumbers(seed: number): () => number;
+	Tokenizer: new (data: TokenizerData) => PageTokenizer;
 }
 
 declare global {

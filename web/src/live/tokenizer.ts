@@ -14,8 +14,11 @@ export interface TokenizerData {
 	splits: string[];
 	/** Whether a word that is a token needs no merges. */
 	ignoreMerges: boolean;
-	/** What stands before a text, or before each part between added tokens. */
-	prefix: { text: string; each: boolean } | null;
+	/**
+	 * What stands before a text, or before each part between added tokens; `once`: not before what
+	 * begins with it.
+	 */
+	prefix: { text: string; each: boolean; once: boolean } | null;
 	/** Ids before every text. */
 	start: number[];
 	/** Ids that are shown by name, and end no text. */
@@ -93,12 +96,13 @@ export class Tokenizer {
 
 	#encodePart(text: string, isFirst: boolean): number[] {
 		const { kind, prefix } = this.#data;
-		let words = [text];
-		if (kind === "characters") {
-			const whole = text.replaceAll(" ", SPACE);
-			words = [prefix && (prefix.each || isFirst) ? prefix.text + whole : whole];
-		} else if (prefix && (prefix.each || isFirst) && !text.startsWith(prefix.text))
-			words = [prefix.text + text];
+		const plain = kind === "characters" ? text.replaceAll(" ", SPACE) : text;
+		const isPrefixed =
+			prefix !== null &&
+			plain !== "" &&
+			(prefix.each || isFirst) &&
+			!(prefix.once && plain.startsWith(prefix.text));
+		let words = [isPrefixed ? prefix.text + plain : plain];
 		for (const pattern of this.#splits) words = words.flatMap((x) => split(x, pattern));
 		return words.flatMap((x) => this.#encodeWord(x));
 	}

@@ -101,6 +101,8 @@ export class Story {
 		this.written = 0;
 		this.#uniform = null;
 		change({ text: this.text, token: "" });
+		// after a trap a new module is made, which reads the text
+		if (this.status === "failed") return void this.open();
 		if (this.status !== "ready") return;
 		this.#try(() => this.#read(this.model.tokenizer.encode(this.text)));
 		this.notify();

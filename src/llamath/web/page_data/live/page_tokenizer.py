@@ -120,7 +120,7 @@ class _Reader:
             elif kind == "ByteLevel":
                 is_bytes = True
                 if x.get("add_prefix_space"):
-                    prefix = {"text": " ", "each": True}
+                    prefix = {"text": " ", "each": True, "once": True}
                 if x.get("use_regex", True):
                     found += [javascript_pattern(y) for y in SPLIT_PATTERNS["gpt-2"]]
             elif kind != "Metaspace":
@@ -149,7 +149,7 @@ class _Reader:
         replaces = False
         for x in self._sequence(normalizer, "normalizers"):
             if x.get("type") == "Prepend" and not replaces:
-                prefix = {"text": str(x.get("prepend")), "each": True}
+                prefix = {"text": str(x.get("prepend")), "each": True, "once": False}
             elif x.get("type") == "Replace" and x.get("pattern") == {"String": " "}:
                 self.expect("normalizer.content", x.get("content"), _SPACE)
                 replaces = True
@@ -163,7 +163,8 @@ class _Reader:
             scheme = x.get("prepend_scheme", "always")
             if scheme not in ("always", "first", "never"):
                 raise self.error("Metaspace.prepend_scheme", scheme)
-            prefix = None if scheme == "never" else {"text": _SPACE, "each": scheme == "always"}
+            each = scheme == "always"
+            prefix = None if scheme == "never" else {"text": _SPACE, "each": each, "once": True}
             replaces = True
         if prefix is not None and not replaces:
             raise self.error("normalizer", "Prepend without Replace")

@@ -1,0 +1,388 @@
+"""A page that runs its model: the numbers of `llamath.watch`, the texts of `llamath run`, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.generation.sampling_parameters import Sampling
+from llamath.native.native_session import NativeLlama
+from llamath.utils.errors import LlamathError
+from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.page_data.live.live_data import live_parts
+from llamath.web.page_data.live.page_tokenizer import javascript_pattern, page_tokenizer
+from llamath.web.page_export import export
+from llamath.web.server.page_html import model_page
+from support.browser_page import Tab, browser, new_context, visit, wait_until_drawn
+from support.firefox import FIREFOX, Firefox
+
+__all__ = ["browser"]
+PROMPT = "Tell me a story about Anna and a kite."
+PARK = "Ben was in the park. He had a red ball. Who has the"
+WRITE_ALL = """() => new Promise((done) => {
+  const step = () => {
+    const button = document.querySelector(".live-buttons button");
+    if (button.disabled) return done(document.querySelector("#live-text").value);
+    button.click();
+    setTimeout(step);
+  };
+  step();
+})"""
+"""Chooses *Step* until the model has ended its text."""
+TYPE = """(text) => {
+  const field = document.querySelector("#live-text");
+  Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, text);
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  return new Promise((done) => setTimeout(done, 50));
+}"""
+
+
+@cache
+def live_page() -> str:
+    """Return the page of the bundled model."""
+    model = load_with_checkpoint("embedded")
+    return model_page([model], live_parts(llamath.embedded.path()))
+
+
+@pytest.fixture
+def tab(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    with Tab(browser, tmp_path, live_page(), width=1280) as page:
+        yield page
+
+
+def run(prompt: str, **how: Any) -> str:
+    """Return the text that the native engine gives in float32."""
+    llama = NativeLlama.open(dtype="fp32")
+    (reply,) = llama.generate([prompt], sampling=Sampling(**how), max_tokens=400)
+    return prompt + str(reply.text)
+
+
+def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
+    tab.evaluate(TYPE, PROMPT)
+    assert tab.evaluate(WRITE_ALL) == run(PROMPT)
+    assert "has ended its text" in tab.text_content(".live-note")
+
+
+def test_seed_draws_the_tokens_of_the_engine(browser: Any, tmp_path: Path) -> None:
+    at = "#temperature=0.8&top_p=0.95&seed=7&text=Once+upon+a+time,+Ida+was+at+the+river."
+    with Tab(browser, tmp_path, live_page(), at) as page:
+        found = page.evaluate(WRITE_ALL)
+    text = "Once upon a time, Ida was at the river."
+    assert found == run(text, temperature=0.8, top_p=0.95, seed=7) != run(text)
+
+
+def test_strips_and_heads_show_the_watched_numbers(tab: Any) -> None:
+    """Each row of numbers is that of `llamath.watch`, for two tokens and two layers."""
+    watched = llamath.watch(PARK, dtype="float32")
+    last = len(watched.ids) - 1
+    for layer, token in ((3, last), (1, 10)):
+        tab.evaluate(
+            "([layer, token]) => { location.hash = `layer=${layer}&token=${token}&head=2` }",
+            [layer, token],
+        )
+        wait_until_drawn(tab)
+        rows = tab.locator(".live-strip").evaluate_all(
+            "all => all.map(x => [...x.querySelectorAll('span')].map(y => y.textContent))"
+        )
+        shown = {name: note for name, note in rows[1:]}
+        prefix = f"layers.{layer}."
+        own = [x for x in watched.names if x.startswith(prefix) and not x.endswith("softmax")]
+        assert list(shown) == [x.removeprefix(prefix) for x in own]
+        for name in own:
+            values = watched[name].cast("B").cast("f").tolist()
+            row = values[token * (len(values) // (last + 1)) :][: len(values) // (last + 1)]
+            rms = (sum(x * x for x in row) / len(row)) ** 0.5
+            count, found = re.fullmatch(
+                r"(\d+) numbers, rms ([\d.]+)", shown[name.removeprefix(prefix)]
+            ).groups()
+            assert int(count) == len(row)
+            assert float(found) == pytest.approx(rms, abs=0.006 if rms < 10 else 0.06)
+        weights = watched[f"{prefix}attn.softmax"].tolist()[token][2]
+        best = max(range(token + 1), key=lambda i: weights[i])
+        caption = tab.text_content(".live-map figcaption")
+        share = re.search(r"reads \S+ ([\d.]+)\s%", caption)
+        assert share and float(share[1]) == pytest.approx(100 * weights[best], abs=0.51)
+
+
+def test_products_of_query_and_key_give_the_weights(tab: Any) -> None:
+    """The table of scores has the softmax of its own column, over all keys."""
+    tab.evaluate(TYPE, "Anna had")
+    rows = tab.locator(".live-steps tbody tr").evaluate_all(
+        "all => all.map(x => [...x.querySelectorAll('td')].map(y => y.textContent))"
+    )
+
+    def number(text: str) -> float:
+        return float(text.replace("−", "-").replace("\u00a0%", ""))
+
+    scores = [number(x[1]) for x in rows]
+    total = sum(2.718281828**x for x in scores)
+    assert len(rows) == 3
+    for (product, score, share), own in zip(rows, scores, strict=True):
+        assert number(product) / 32**0.5 == pytest.approx(number(score), abs=0.01)
+        assert number(share) == pytest.approx(100 * 2.718281828**own / total, abs=1)
+
+
+def test_expectation_after_each_layer_ends_in_the_logits(tab: Any) -> None:
+    rows = tab.locator("[data-lens]").evaluate_all(
+        "all => all.map(x => [...x.children].map(y => y.textContent))"
+    )
+    first = tab.text_content(".live-bars li:first-child .live-token")
+    assert [x[0] for x in rows] == ["the embedding", *(f"layer {i}" for i in range(4))]
+    assert rows[-1][1].startswith(first) and first == "·ball"
+    assert "91" in rows[1][1] and rows[1][1].startswith("·red")
+
+
+def test_changed_end_keeps_the_tokens_before_it(tab: Any) -> None:
+    """Editing the end of a text reads the new tokens alone, and gives what the whole text gives."""
+    tab.evaluate(TYPE, "Anna was very sad. Finn gave")
+    note = tab.text_content(".live-note")
+    tab.evaluate(TYPE, "Anna was very sad. Finn had")
+    assert "the last 1 read" in tab.text_content(".live-note") and "8 tokens" in note
+    changed = tab.text_content("#live-title"), tab.text_content(".live-lens tbody")
+    tab.evaluate(TYPE, "")
+    tab.evaluate(TYPE, "Anna was very sad. Finn had")
+    assert changed == (tab.text_content("#live-title"), tab.text_content(".live-lens tbody"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["🪁 und ñ 漢字", "مرحبا بالعالم", "<script>pwned()</script>", "<s></s><|im_end|>", "\u202egnp a\u0301", "the " * 500],
+    ids=["emoji", "right-to-left", "markup", "special", "marks", "long"],
+)  # fmt: skip
+def test_any_text_is_read_as_the_engine_reads_it(tab: Any, text: str) -> None:
+    tab.evaluate(TYPE, text)
+    ids = NativeLlama.open().encode(text)[:512]
+    shown = tab.locator(".live-tokens button").evaluate_all(
+        "all => all.map(x => Number(/id (\\d+)/.exec(x.title)[1]))"
+    )
+    assert shown == ids
+    assert ("512 tokens of the model's context" in tab.text_content(".live-note")) == (
+        len(ids) == 512
+    )
+
+
+def test_keys_choose_tokens_and_heads(tab: Any) -> None:
+    tab.locator(".live-tokens button").first.focus()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        tab.keyboard.press(key)
+    wait_until_drawn(tab)
+    assert "token=2" in tab.evaluate("location.hash")
+    assert tab.text_content(".live-tokens [aria-pressed=true]") == "·was"
+    tab.locator(".live-heads button").first.focus()
+    for key in ("End", "Enter"):
+        tab.keyboard.press(key)
+    wait_until_drawn(tab)
+    assert "Layer 3, head 3" in tab.text_content(".live-map h3")
+
+
+TRAPPING = """
+const { instantiate } = WebAssembly;
+WebAssembly.instantiate = async (...given) => {
+  const { exports } = await instantiate.apply(WebAssembly, given);
+  const forward = (...from) => {
+    if (!globalThis.trapNext) return exports.live_forward(...from);
+    globalThis.trapNext = false;
+    throw new WebAssembly.RuntimeError("unreachable");
+  };
+  return { exports: { ...exports, live_forward: forward } };
+};
+"""
+"""Lets the module stop when it is told to."""
+
+
+def test_trap_is_told_and_the_page_goes_on(browser: Any, tmp_path: Path) -> None:
+    """A module that has stopped is replaced by the next text."""
+    path = tmp_path / "page.html"
+    path.write_text(live_page())
+    context = new_context(browser, viewport={"width": 1000, "height": 800})
+    context.add_init_script(TRAPPING)
+    page = context.new_page()
+    visit(page, path.as_uri())
+    before = page.text_content("#live-title")
+    page.evaluate("globalThis.trapNext = true")
+    page.evaluate(TYPE, "Anna had a red")
+    assert page.get_attribute("[data-live]", "data-live") == "failed"
+    assert "has stopped" in page.text_content(".live-note")
+    page.evaluate(TYPE, PARK)
+    page.wait_for_selector("[data-live=ready]")
+    wait_until_drawn(page)
+    assert page.text_content("#live-title") == before
+    context.close()
+
+
+def test_page_without_webassembly_explains_itself(browser: Any, tmp_path: Path) -> None:
+    """Where a policy forbids to compile, and where there is no WebAssembly, the rest of the page stands."""
+    path = tmp_path / "page.html"
+    path.write_text(live_page().replace(" 'wasm-unsafe-eval'", "", 1))
+    for script in ("", "delete globalThis.WebAssembly"):
+        context = new_context(browser, viewport={"width": 1000, "height": 800})
+        context.add_init_script(script or "0")
+        page = context.new_page()
+        visit(page, path.as_uri())
+        assert page.get_attribute("[data-live]", "data-live") == "failed"
+        assert "The model does not run here" in page.text_content(".live-note")
+        assert page.locator("#live figure").count() == 0
+        assert "803,968" in page.text_content("main")
+        context.close()
+
+
+def test_policy_lets_only_live_pages_compile(browser: Any, tmp_path: Path) -> None:
+    without = model_page([llamath.load("llama-3-8b")])
+    policies = [
+        re.search(r'Content-Security-Policy" content="([^"]*)"', x)[1]
+        for x in (without, live_page())
+    ]
+    assert "wasm" not in policies[0] and "'wasm-unsafe-eval'" in policies[1]
+    assert "connect-src" not in policies[1] and "'unsafe-eval'" not in policies[1]
+    path = tmp_path / "page.html"
+    path.write_text(live_page())
+    context = new_context(browser)
+    page = context.new_page()
+    visit(page, path.as_uri())
+    blocked = page.evaluate(
+        """() => ["eval('1')", "new Function('1')"].map((x) => { try {
+          const element = document.createElement("script");
+          element.textContent = `globalThis.ran = ${x}`;
+          document.body.append(element);
+          return "ran" in globalThis;
+        } catch (error) { return error.name; } })"""
+    )
+    assert blocked == ["TypeError", "TypeError"]
+    context.close()
+
+
+def test_page_is_small_and_says_why_others_do_not_run(tmp_path: Path) -> None:
+    assert len(live_page().encode()) <= 2_300_000
+    with pytest.raises(LlamathError, match="a page runs a checkpoint with its weights"):
+        export("llama-3-8b", tmp_path / "page.html", live=True)
+    with pytest.raises(LlamathError, match="a page runs one model, found two models"):
+        export(["embedded", "embedded"], tmp_path / "page.html", live=True)
+
+
+def test_firefox_writes_the_same_text(tmp_path: Path) -> None:
+    if FIREFOX is None:
+        pytest.skip("Firefox is not installed (as root, `make browser` installs it)")
+    path = tmp_path / "page.html"
+    path.write_text(live_page())
+    with Firefox(tmp_path) as firefox:
+        firefox.open(f"{path.as_uri()}#text=Anna+had+a+red", width=1200)
+        assert firefox.evaluate(f"({WRITE_ALL})()") == run("Anna had a red")
+        assert not firefox.errors
+
+
+TEXTS = [
+    *("", " ", "  a  b", "don't DON'T donſt we'LL", "x\u0085y\ufeffz", "a\r\n\r\n b", "12345 ١٢٣"),
+    *(
+        "café cafe\u0301",
+        "日本語テキスト",
+        "🙂👍🏽",
+        "tab\there",
+        "fn(x) {\n    return x;\n}",
+        "'''s",
+    ),
+]
+
+
+def trained_tokenizers() -> dict[str, Any]:
+    """Return small tokenizers of the kinds that Llamas have."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    corpus = [PROMPT, PARK, *TEXTS, "def f(x): return x + 1", "aaaa bbbb  cccc"]
+    found = {}
+    steps = {
+        "gpt2": [pre_tokenizers.ByteLevel(add_prefix_space=False)],
+        "prefixed": [pre_tokenizers.ByteLevel(add_prefix_space=True)],
+        "digits": [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ],
+        "o200k": [
+            pre_tokenizers.Split(
+                Regex(r"[^\r\n\p{L}\p{N}]?\p{Lu}*\p{Ll}+(?i:'s|'d)?|\p{N}{1,3}|\s+(?!\S)|\s+"),
+                "isolated",
+            ),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ],
+    }
+    for name, split in steps.items():
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(split)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=420, initial_alphabet=alphabet, special_tokens=["<s>"], show_progress=False
+        )
+        tokenizer.train_from_iterator(corpus * 3, trainer)
+        found[name] = tokenizer
+    for name, scheme in (("llama2", None), ("metaspace", "first")):
+        tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True))
+        bytes_ = [f"<0x{i:02X}>" for i in range(256)]
+        trainer = trainers.BpeTrainer(
+            vocab_size=480, special_tokens=["<unk>", "<s>", *bytes_], show_progress=False,
+            limit_alphabet=60,
+        )  # fmt: skip
+        if scheme is None:
+            tokenizer.normalizer = normalizers.Sequence(
+                [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+            )
+        else:
+            tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+                replacement="▁", prepend_scheme=scheme, split=False
+            )
+        tokenizer.train_from_iterator(corpus * 3, trainer)
+        data = json.loads(tokenizer.to_str())
+        data["added_tokens"] = [x for x in data["added_tokens"] if x["content"] in ("<unk>", "<s>")]
+        found[name] = Tokenizer.from_str(json.dumps(data))
+    return found
+
+
+def test_page_tokenizer_gives_the_ids_of_tokenizers(tab: Any) -> None:
+    own = json.loads((Path(llamath.embedded.path()) / "tokenizer.json").read_text())
+    from tokenizers import Tokenizer
+
+    all_kinds = trained_tokenizers() | {"bundled": Tokenizer.from_str(json.dumps(own))}
+    texts = [*TEXTS, *(a + b for a in TEXTS for b in TEXTS), "a<s>b", PROMPT * 20]
+    for name, engine in all_kinds.items():
+        data = page_tokenizer(json.loads(engine.to_str()), name)
+        found = tab.evaluate(
+            "([data, texts]) => { const x = new llamathLive.Tokenizer(data); "
+            "return texts.map(y => [x.encode(y), x.decode(x.encode(y))]); }",
+            [data, texts],
+        )
+        for text, (ids, decoded) in zip(texts, found, strict=True):
+            assert ids == engine.encode(text).ids, (name, text)
+            if name == "bundled":
+                assert decoded == engine.decode(ids), (name, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "word"),
+    [(r"a++", "quantifier"), (r"(?<=a)b", "it has"), (r"\w+", "it has"), (r"[a&&b]", "set operation"), ("a" * 2000, "longer"), ("(?:a", "ends"), ("a)", "parenthesis"), ("^a", "it has")],
+)  # fmt: skip
+def test_patterns_that_may_differ_are_refused(pattern: str, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        javascript_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"model": {"type": "Unigram"}}, "Unigram"),
+        ({"normalizer": {"type": "NFC"}}, "NFC"),
+        ({"pre_tokenizer": {"type": "BertPreTokenizer"}}, "BertPreTokenizer"),
+        ({"added_tokens": [{"content": "x", "id": 1, "lstrip": True}]}, "added_tokens"),
+        ({"post_processor": {"type": "RobertaProcessing"}}, "RobertaProcessing"),
+        ({"pre_tokenizer": None}, "pre_tokenizer"),
+    ],
+)
+def test_other_tokenizers_are_refused_by_name(change: dict[str, Any], found: str) -> None:
+    data = json.loads((Path(llamath.embedded.path()) / "tokenizer.json").read_text())
+    with pytest.raises(LlamathError, match=found):
+        page_tokenizer(data | change, "tokenizer.json")
