@@ -1,5 +1,5 @@
-"""Compile the engine to WebAssembly for pages: `make wasm` writes src/llamath/web/static/engine.wasm,
-and beside it a sum of the sources that it is compiled from.
+"""Compile the engine to WebAssembly for pages, with a sum of the sources beside it: `make wasm`
+writes src/llamath/web/static/engine.wasm.
 
     python tools/wasm.py           compile it; needs the packages of requirements/wasm.txt
     python tools/wasm.py --check   compile it again and compare the bytes, where the compiler is

@@ -205,8 +205,9 @@ bool is_result(const Live& live, const ResultEntry& result) {
     if (v.offset < 0 || v.head_stride < 0 || v.heads < 1 || v.dim < 1) return false;
     if (std::max({v.offset, v.head_stride, v.heads, v.dim}) > LIMIT) return false;
     const int64_t end = v.offset + (v.heads - 1) * v.head_stride + v.dim;
-    return v.stride == live.buffers[v.buffer].width && end <= v.stride && result.attention >= -1 &&
-           result.attention < live.head.ops;
+    if (v.stride != live.buffers[v.buffer].width || end > v.stride) return false;
+    const int64_t op = result.attention;
+    return op == -1 || (op >= 0 && op < live.head.ops && live.ops[op].code == ATTENTION);
 }
 
 Session* new_session(const Live& live) {
@@ -215,7 +216,8 @@ Session* new_session(const Live& live) {
 
 // Room for all values of a result of this shape.
 bool reserve_values(Live& live, int64_t tokens, int64_t heads, int64_t numbers) {
-    if (tokens < 1 || heads > LIMIT / 4 / tokens || numbers > LIMIT / 4 / (tokens * heads))
+    if (std::min({tokens, heads, numbers}) < 1 || heads > LIMIT / 4 / tokens ||
+        numbers > LIMIT / 4 / (tokens * heads))
         return refuse("a result is larger than the memory", 0);
     live.values.resize(static_cast<size_t>(tokens * heads * numbers));
     live.shape[0] = static_cast<int32_t>(tokens), live.shape[1] = static_cast<int32_t>(heads);
