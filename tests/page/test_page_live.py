@@ -16,12 +16,13 @@ from llamath.generation.sampling_parameters import Sampling
 from llamath.native.native_session import NativeLlama
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
-from llamath.web.page_data.live.live_data import live_parts
+from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.page_data.live.page_tokenizer import javascript_pattern, page_tokenizer
 from llamath.web.page_export import export
 from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser, new_context, visit, wait_until_drawn
 from support.firefox import FIREFOX, Firefox
+from support.page_models import page_of
 
 __all__ = ["browser"]
 PROMPT = "Tell me a story about Anna and a kite."
@@ -47,8 +48,8 @@ TYPE = """(text) => {
 @cache
 def live_page() -> str:
     """Return the page of the bundled model."""
-    model = load_with_checkpoint("embedded")
-    return model_page([model], live_parts(llamath.embedded.path()))
+    models = [load_with_checkpoint("embedded")]
+    return model_page(models, bundled_live_parts(models))
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_strips_and_heads_show_the_watched_numbers(tab: Any) -> None:
         rows = tab.locator(".live-strip").evaluate_all(
             "all => all.map(x => [...x.querySelectorAll('span')].map(y => y.textContent))"
         )
-        shown = {name: note for name, note in rows[1:]}
+        shown = dict(rows[1:])
         prefix = f"layers.{layer}."
         own = [x for x in watched.names if x.startswith(prefix) and not x.endswith("softmax")]
         assert list(shown) == [x.removeprefix(prefix) for x in own]
@@ -99,11 +100,9 @@ def test_strips_and_heads_show_the_watched_numbers(tab: Any) -> None:
             values = watched[name].cast("B").cast("f").tolist()
             row = values[token * (len(values) // (last + 1)) :][: len(values) // (last + 1)]
             rms = (sum(x * x for x in row) / len(row)) ** 0.5
-            count, found = re.fullmatch(
-                r"(\d+) numbers, rms ([\d.]+)", shown[name.removeprefix(prefix)]
-            ).groups()
-            assert int(count) == len(row)
-            assert float(found) == pytest.approx(rms, abs=0.006 if rms < 10 else 0.06)
+            said = re.fullmatch(r"(\d+) numbers, rms ([\d.]+)", shown[name.removeprefix(prefix)])
+            assert said and int(said[1]) == len(row)
+            assert float(said[2]) == pytest.approx(rms, abs=0.006 if rms < 10 else 0.06)
         weights = watched[f"{prefix}attn.softmax"].tolist()[token][2]
         best = max(range(token + 1), key=lambda i: weights[i])
         caption = tab.text_content(".live-map figcaption")
@@ -127,6 +126,18 @@ def test_products_of_query_and_key_give_the_weights(tab: Any) -> None:
     for (product, score, share), own in zip(rows, scores, strict=True):
         assert number(product) / 32**0.5 == pytest.approx(number(score), abs=0.01)
         assert number(share) == pytest.approx(100 * 2.718281828**own / total, abs=1)
+
+
+@pytest.mark.parametrize("step", ["attn/attn.q", "attn/attn.o", "mlp/mlp.up", "mlp/mlp.down"])
+def test_dot_product_of_a_row_is_the_output(tab: Any, step: str) -> None:
+    """The opened matrix shows the weights as stored, and the sum of a row's products is what the engine computed."""
+    for token in (0, 9):
+        tab.evaluate("at => { location.hash = at }", f"zoom={step}&layer=1&token={token}")
+        wait_until_drawn(tab)
+        for row in (0, 17):
+            tab.fill(".live-matrix input", str(row))
+            found = tab.locator(".live-sum").evaluate("x => [x.dataset.sum, x.dataset.output]")
+            assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-4, abs=1e-4)
 
 
 def test_expectation_after_each_layer_ends_in_the_logits(tab: Any) -> None:
@@ -234,10 +245,9 @@ def test_page_without_webassembly_explains_itself(browser: Any, tmp_path: Path) 
 
 
 def test_policy_lets_only_live_pages_compile(browser: Any, tmp_path: Path) -> None:
-    without = model_page([llamath.load("llama-3-8b")])
+    pages = (page_of("llama-3-8b"), live_page())
     policies = [
-        re.search(r'Content-Security-Policy" content="([^"]*)"', x)[1]
-        for x in (without, live_page())
+        "".join(re.findall(r'Content-Security-Policy" content="([^"]*)"', x)) for x in pages
     ]
     assert "wasm" not in policies[0] and "'wasm-unsafe-eval'" in policies[1]
     assert "connect-src" not in policies[1] and "'unsafe-eval'" not in policies[1]
@@ -296,7 +306,7 @@ def trained_tokenizers() -> dict[str, Any]:
 
     corpus = [PROMPT, PARK, *TEXTS, "def f(x): return x + 1", "aaaa bbbb  cccc"]
     found = {}
-    steps = {
+    steps: dict[str, list[Any]] = {
         "gpt2": [pre_tokenizers.ByteLevel(add_prefix_space=False)],
         "prefixed": [pre_tokenizers.ByteLevel(add_prefix_space=True)],
         "digits": [

@@ -7,24 +7,22 @@ import type { ChosenHead } from "./heads";
 import { shownHead, shownLayer } from "./heads";
 import { Cells, largestSize, percentOf, rootMeanSquare, shortNumber } from "./cells";
 import { stagesOf, type Step } from "../plate/plate_model";
-import { largest, shownToken, type Story } from "./story";
+import { enteringStep, largest, shownToken, type Story } from "./story";
+
+/** The colour tokens of groups of weights; all others are drawn like norms. */
+export const COLOR_TOKENS: Record<string, string> = {
+	attention: "--c-attn",
+	mixer: "--c-attn",
+	mlp: "--c-ffn",
+	experts: "--c-experts",
+	router: "--c-router",
+	embedding: "--c-embed",
+	head: "--c-head",
+};
 
 /** The colour token of a step's numbers: those of its weights' group. */
-const tokenOf = (step: Step | undefined, isCached: boolean): string => {
-	if (isCached) return "--c-kv";
-	const group = step?.color ?? "";
-	return (
-		{
-			attention: "--c-attn",
-			mixer: "--c-attn",
-			mlp: "--c-ffn",
-			experts: "--c-experts",
-			router: "--c-router",
-			embedding: "--c-embed",
-			head: "--c-head",
-		}[group] ?? "--c-norm"
-	);
-};
+const tokenOf = (step: Step | undefined, isCached: boolean): string =>
+	isCached ? "--c-kv" : (COLOR_TOKENS[step?.color ?? ""] ?? "--c-norm");
 
 function Strip({
 	name,
@@ -76,19 +74,18 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 	const steps = new Map(stage?.steps.map((x) => [x.name, x]));
 	const cached = new Set(story.data.attention.flatMap((x) => [x.keys, x.values]));
 	const text = story.model.tokenizer.show(story.ids[token]!);
-	const before = story.data.results.filter((x) => /^layers\./.test(x));
-	const enters =
-		layer === 0
-			? story.data.results[0]!
-			: before.filter((x) => x.startsWith(`layers.${layer - 1}.`)).at(-1)!;
-	const names = before.filter((x) => x.startsWith(prefix) && values.has(x));
+	const names = story.data.results.filter((x) => x.startsWith(prefix) && values.has(x));
 	return (
 		<figure class="live-values">
 			<h3>
 				“{text}” in layer {layer}
 			</h3>
 			<ol>
-				<Strip name="x, the stream" values={values.get(enters)!} color="--c-norm" />
+				<Strip
+					name="x, the stream"
+					values={values.get(enteringStep(story, layer))!}
+					color="--c-norm"
+				/>
 				{names.map((name) => (
 					<Strip
 						key={name}

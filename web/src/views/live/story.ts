@@ -248,6 +248,13 @@ export function shownToken(story: Story): number {
 	return chosen <= last ? chosen : last;
 }
 
+/** The result that enters a layer: the embedding, or what the layer before has left. */
+export function enteringStep(story: Story, layer: number): string {
+	const { results } = story.data;
+	const last = results.filter((x) => x.startsWith(`layers.${layer - 1}.`)).at(-1);
+	return last ?? results[0]!;
+}
+
 export function softmax(logits: ArrayLike<number>, temperature = 1): Float64Array {
 	const out = Float64Array.from(logits);
 	let most = -Infinity;

@@ -6,6 +6,7 @@ import { formula, inBytes, type Derivation } from "../../lib/derivation";
 import { value, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
 import { state } from "../../lib/state";
+import { LiveMatrix } from "../live/live_matrix";
 import { dtypeOf, weightBytes } from "./bytes";
 import {
 	fill,
@@ -275,6 +276,7 @@ export function MatrixView({
 					<dd>{step.does}</dd>
 				</div>
 			</dl>
+			{layer >= 0 && <LiveMatrix model={model} layer={layer} step={step} />}
 		</div>
 	);
 }

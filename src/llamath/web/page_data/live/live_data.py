@@ -98,8 +98,8 @@ def _is_bundled(path: str) -> bool:
 def bundled_live_parts(models: Sequence[FamilyModel]) -> LiveParts | None:
     """Return what the page of the bundled model needs to run it; None for other pages."""
     if len(models) == 1 and isinstance(models[0], CheckpointModel):
-        path = models[0].report.path
-        return live_parts(path) if _is_bundled(path) else None
+        folder = os.path.dirname(models[0].report.manifest.files[0].name)
+        return live_parts(folder) if _is_bundled(folder) else None
     return None
 
 
