@@ -32,7 +32,7 @@ endif
 # without bytecode, every process that a test starts compiles the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-ENGINE := $(wildcard src/llamath/native/*.cpp src/llamath/native/*.h src/llamath/native/kernels/* src/llamath/native/wasm/*)
+ENGINE := $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 
 .PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist wheels lock browser web wasm site clean
 demo: compiler

@@ -1,5 +1,5 @@
-"""The build hook of the wheel: compiles the native engine where there is a C++ compiler, and tags
-the wheel for the platform.
+"""The build hook of the wheel: adds the sources of the native engine, compiles it where there is a
+C++ compiler, and tags the wheel for the platform.
 
 LLAMATH_NATIVE=require fails without a compiler, LLAMATH_NATIVE=skip builds a wheel without the
 engine, which runs models on torch, and LLAMATH_NATIVE=own compiles the instruction set of this
@@ -26,14 +26,19 @@ NO_ENGINE = (
 
 
 class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc]
-    """Adds the library to the wheel. A checkout that is installed as editable compiles it at
-    first use."""
+    """Adds the library and its sources to the wheel. A checkout that is installed as editable
+    compiles them at first use."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        wish = os.environ.get("LLAMATH_NATIVE", "")
-        if self.target_name != "wheel" or version == "editable" or wish == "skip":
+        if self.target_name != "wheel" or version == "editable":
             return
         native = load_build(Path(self.root))
+        for source in native.sources():
+            place = source.relative_to(native.SOURCES).as_posix()
+            build_data["force_include"][str(source)] = f"llamath/native/{place}"
+        wish = os.environ.get("LLAMATH_NATIVE", "")
+        if wish == "skip":
+            return
         self._folder = tempfile.TemporaryDirectory()
         try:
             paths = native.own_paths() if wish == "own" else ()

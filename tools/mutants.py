@@ -37,6 +37,7 @@ SECONDS = 120
 """The processor time of the tests that are chosen for one fault, at most."""
 AREAS = {
     "web/": ["tests/page"],
+    "native/": ["tests/native", "tests/contract", "--check", "native"],
     "src/llamath/native/": ["tests/native", "tests/contract", "--check", "native"],
     "src/llamath/families/": ["tests/contract", "-k"],  # and the family's name
     "src/llamath/core/": ["tests/core"],

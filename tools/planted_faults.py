@@ -236,25 +236,25 @@ FAULTS = (
     # The native engine
     Fault(
         "window is one key too long",
-        "src/llamath/native/kernels/attention.h",
+        "native/kernels/attention.h",
         "low = max_of(low, query - a.window + 1);",
         "low = max_of(low, query - a.window);",
     ),
     Fault(
         "ALiBi's slopes between powers of two are those of the power below",
-        "src/llamath/native/operations.cpp",
+        "native/operations.cpp",
         "std::exp2(-max_bias * i / (2 * power))",
         "std::exp2(-max_bias * i / power)",
     ),
     Fault(
         "biases of experts are dropped",
-        "src/llamath/native/interpreter.cpp",
+        "native/interpreter.cpp",
         "experts[j].biases = p.bias < 0 ? nullptr : e.biases[op.first_product + j].data();",
         "experts[j].biases = nullptr;",
     ),
     Fault(
         "positions are checked without the offset of their rows",
-        "src/llamath/native/validation.cpp",
+        "native/validation.cpp",
         "limit = std::min(limit, p.weights[p.ops[i].w[0]].rows - p.ops[i].i[1]);",
         "limit = std::min(limit, p.weights[p.ops[i].w[0]].rows);",
     ),

@@ -5,9 +5,9 @@ writes src/llamath/web/static/engine.wasm.
     python tools/wasm.py --check   compile it again and compare the bytes, where the compiler is
                                    installed; elsewhere compare the sum of the sources alone
 
-The module imports nothing and exports what wasm/live.cpp marks. zig is a compiler with clang, a C
-library and a C++ library for WebAssembly in one package, so that every machine makes the same
-bytes.
+The module imports nothing and exports what native/wasm/live.cpp marks. zig is a compiler with
+clang, a C library and a C++ library for WebAssembly in one package, so that every machine makes the
+same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from llamath.native.build import FOLDER as SOURCES
+from llamath.native.build import SOURCES
 
 ROOT = Path(__file__).parents[1]
 MODULE = ROOT / "src" / "llamath" / "web" / "static" / "engine.wasm"
@@ -71,17 +71,13 @@ def sources() -> list[Path]:
 
 
 def sum_of_sources() -> str:
-    """Return the sum of the sources, of this file and of the compiler's version."""
-    digest = hashlib.sha256()
-    for path in (*sources(), Path(__file__), ROOT / "requirements" / "wasm.txt"):
-        name = path.name if path.is_relative_to(ROOT / "tools") else _name(path)
+    """Return the sum of the sources, of the flags and of the compiler's version."""
+    digest = hashlib.sha256(repr((UNITS, TARGET, FLAGS, LINK_FLAGS)).encode())
+    for path in sources():
+        name = path.relative_to(SOURCES).as_posix()
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    digest.update((ROOT / "requirements" / "wasm.txt").read_bytes())
     return digest.hexdigest()
-
-
-def _name(path: Path) -> str:
-    base = SOURCES if path.is_relative_to(SOURCES) else ROOT
-    return path.relative_to(base).as_posix()
 
 
 def has_compiler() -> bool:

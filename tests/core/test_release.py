@@ -106,7 +106,10 @@ def test_wheel_is_built_and_its_parts_are_listed(
         paths = [own("path_name", i).decode() for i in range(own("num_paths"))]
         assert paths == ["reference", *build.own_paths()]
         own.close()
-    assert sorted(names) == sorted([*library, *(x.removeprefix("src/") for x in package.split())])
+    sources = [f"llamath/{x.relative_to(ROOT).as_posix()}" for x in build.sources()]
+    package = [x.removeprefix("src/") for x in package.split()]
+    assert "llamath/native/kernels/path.cpp" in sources
+    assert sorted(names) == sorted([*library, *sources, *package])
     assert ("-any" in first.name) == (not library)
 
     model = ROOT / "src" / "llamath" / "embedded" / "model.safetensors"

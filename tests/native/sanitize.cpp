@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../../src/llamath/native/kernels/kernels.h"
+#include "../../native/kernels/kernels.h"
 
 namespace {
 

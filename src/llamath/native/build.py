@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+SOURCES = FOLDER if (FOLDER / "program.h").is_file() else FOLDER.parents[2] / "native"
+"""The C++ sources: in the package, or in a checkout beside `src`."""
 LIBRARY = "libllamath.so"
-"""File name of the library, in this folder where the package was built with it."""
+"""File name of the library, in the package's folder where it was built with it."""
 _FLAGS = (
     "-std=c++17",
     "-O3",
@@ -92,10 +94,10 @@ def sources() -> list[Path]:
     """Return the files that the library is compiled from."""
     return sorted(
         [
-            *FOLDER.glob("*.cpp"),
-            *FOLDER.glob("*.h"),
-            *FOLDER.glob("kernels/*.cpp"),
-            *FOLDER.glob("kernels/*.h"),
+            *SOURCES.glob("*.cpp"),
+            *SOURCES.glob("*.h"),
+            *SOURCES.glob("kernels/*.cpp"),
+            *SOURCES.glob("kernels/*.h"),
         ]
     )
 
@@ -155,7 +157,7 @@ def commands(
             own = (f"-DLLAMATH_PATH={name}",) if name else ()
             target = objects / f"{source.stem}{name and '_' + name}.o"
             # paths of the build machine do not get into the file, so that two builds are equal
-            same = (f"-ffile-prefix-map={FOLDER}=native",)
+            same = (f"-ffile-prefix-map={SOURCES}=native",)
             result.append(
                 (
                     compiler,
