@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "runtime": "utils render render/text checkpoint tokenizers analysis generation torch native",
     "render/text": "utils render core config_keys hardware questions checkpoint model analysis",
     "render/svg": "utils render render/text model analysis",
-    "web": "utils core config_keys catalog hardware embedded questions checkpoint families loading model analysis generation render render/text render/svg",
+    "web": "utils core config_keys catalog hardware embedded questions checkpoint families tokenizers loading model analysis generation native render render/text render/svg",
     "cli": "utils core api catalog hardware embedded questions checkpoint tokenizers loading model analysis conversion generation torch native runtime render render/text render/svg web",
     "__main__": "cli",
     "__init__": "utils render core questions checkpoint hardware analysis generation loading model conversion runtime api web cli",
