@@ -19,7 +19,7 @@ pytest.importorskip("myst_parser")
 pytest.importorskip("furo")
 
 DOCS = Path(__file__).parents[2] / "docs"
-APART = {"gallery/index.html", "gallery/models/llama-3-8b.html"}
+APART = {"gallery/index.html", "gallery/models/embedded.html"}
 """Pages that `make site` writes beside those of Sphinx."""
 GENERATED = {"genindex", "search"}
 
@@ -112,7 +112,7 @@ def test_search_knows_the_words_of_every_page_but_decisions(site: Path) -> None:
 @pytest.mark.slow
 def test_the_front_page_shows_a_live_page(site: Path) -> None:
     shown = re.findall(r'<iframe class="live" src="([^"]+)"', (site / "index.html").read_text())
-    assert shown == ["gallery/models/llama-3-8b.html"] and set(shown) < APART
+    assert shown == ["gallery/models/embedded.html"] and set(shown) < APART
     assert site_files._LINK.format(id="llama-3-8b") == "models/llama-3-8b.html"
 
 

@@ -23,6 +23,8 @@ from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser, new_context, visit, wait_until_drawn
 from support.firefox import FIREFOX, Firefox
 from support.page_models import page_of
+from support.serving import served
+from support.tiny_checkpoint import tiny_checkpoint
 
 __all__ = ["browser"]
 PROMPT = "Tell me a story about Anna and a kite."
@@ -274,6 +276,57 @@ def test_page_is_small_and_says_why_others_do_not_run(tmp_path: Path) -> None:
         export("llama-3-8b", tmp_path / "page.html", live=True)
     with pytest.raises(LlamathError, match="a page runs one model, found two models"):
         export(["embedded", "embedded"], tmp_path / "page.html", live=True)
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gemma2": {
+        "model_type": "gemma2",
+        "tie_word_embeddings": True,
+        "head_dim": 8,
+        "query_pre_attn_scalar": 8,
+        "sliding_window": 16,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_any_small_checkpoint_runs_in_its_page(browser: Any, tmp_path: Path, name: str) -> None:
+    """Weights in float32, untied heads, biases, experts, windows and caps: the page writes what the engine writes."""
+    folder = tiny_checkpoint(tmp_path / "model", **OTHERS[name])
+    export(folder, tmp_path / "out.html", live=True)
+    llama = NativeLlama.open(folder, dtype="fp32")
+    text = "The cat sat"
+    (reply,) = llama.generate([text], sampling=Sampling(), max_tokens=12)
+    with Tab(browser, tmp_path, (tmp_path / "out.html").read_text(), "#text=The+cat+sat") as page:
+        assert page.get_attribute("[data-live]", "data-live") == "ready"
+        for _ in range(12):
+            if page.is_enabled(".live-buttons button"):
+                page.click(".live-buttons button")
+        found = page.input_value("#live-text")
+        assert found == text + str(reply.text)
+        assert page.locator(".live-map").count() == 1
+        has_lens = name != "gemma2"  # its logits are capped after the head
+        assert page.locator(".live-lens").count() == has_lens
+
+
+def test_gallery_and_server_run_the_bundled_model(browser: Any, tmp_path: Path) -> None:
+    """A gallery shares the engine's script; only the page of the bundled model may compile."""
+    export(["embedded", "gpt2", "llama-3-8b"], tmp_path / "site")
+    pages = {x: (tmp_path / f"site/models/{x}.html").read_text() for x in ("embedded", "gpt2")}
+    assert ["wasm-unsafe-eval" in x for x in pages.values()] == [True, False]
+    context = new_context(browser, viewport={"width": 1000, "height": 800})
+    page = context.new_page()
+    visit(page, (tmp_path / "site/models/embedded.html").as_uri())
+    assert page.get_attribute("[data-live]", "data-live") == "ready"
+    with served([load_with_checkpoint("embedded")]) as place:
+        visit(page, place.address)
+        assert page.get_attribute("[data-live]", "data-live") == "ready"
+    context.close()
 
 
 def test_firefox_writes_the_same_text(tmp_path: Path) -> None:

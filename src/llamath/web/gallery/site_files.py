@@ -17,12 +17,14 @@ from typing import Any, ClassVar
 
 from ...catalog import slugs
 from ...core.tree import CountedOnly
+from ...embedded import MODEL_NAME
 from ...model import FamilyModel
 from ...render.report import Report
 from ...render.tables import Column, Table
 from ...utils.errors import Argument, LlamathError, safe, writing
 from ...utils.number_format import format_count
 from ..page_data.checkpoint_data import load_with_checkpoint
+from ..page_data.live.live_data import bundled_live_parts
 from ..page_data.page_data import build_page_data
 from ..server.model_ids import load_preset, refuse_huge
 from .gallery_entry import gallery_entry
@@ -166,7 +168,8 @@ def _write_pages(
     """
     with writing("models"):
         os.mkdir(os.path.join(new, "models"))
-    ids = _ids_of(sources) if sources else dict.fromkeys(slugs(), "")
+    # the bundled model is the one that a page can run without a file
+    ids = _ids_of(sources) if sources else {MODEL_NAME: MODEL_NAME} | dict.fromkeys(slugs(), "")
     tasks = [(new, model_id, source, bool(sources)) for model_id, source in ids.items()]
     written: list[_Written | None] = []
     most = min(
@@ -229,8 +232,9 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
         "forms": f"../{FORMS}",
         "link": "{id}.html",
     }
+    live = bundled_live_parts([model])
     try:
-        data = build_page_data([model]) | {"gallery": links}
+        data = build_page_data([model], live) | {"gallery": links}
     except CountedOnly:
         if is_wanted:
             raise
@@ -242,6 +246,7 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
         "page",
         "../",
         [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'],
+        live,
     )
     _write(new, f"models/{model_id}.html", text)
     return gallery_entry(model, model_id), form_of(model_id, name, data["models"][0]["design"])

@@ -8,51 +8,69 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..server.page_html import html_document, read_asset
+from ..page_data.live.live_data import LiveParts
+from ..server.page_html import html_document, live_elements, live_script, read_asset
 
 BUNDLES = ("gallery", "page")
-SITE_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types llamath-forms",
+_LIVE = "live.js"
+
+
+def site_policy(*, compiles: bool = False) -> str:
+    """Return the content security policy of a site's page: its own scripts and style, and nothing
+    else; the one trusted type is the address of `known_forms`' script. With `compiles` its scripts
+    may compile WebAssembly.
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'" + " 'wasm-unsafe-eval'" * compiles,
+            "style-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types llamath-forms",
+        )
     )
-)
-"""Pages of a site load its own scripts and style, and nothing else; the one trusted type is the
-address of `known_forms`' script."""
 
 
 def site_assets() -> dict[str, str]:
     """Return the script and style of each bundle by the file name, which contains a hash of the
     content.
     """
-    return {
-        asset_name(f"{bundle}.{kind}"): read_asset(f"{bundle}.{kind}")
-        for bundle in BUNDLES
-        for kind in ("js", "css")
-    }
+    names = (*(f"{bundle}.{kind}" for bundle in BUNDLES for kind in ("js", "css")), _LIVE)
+    return {asset_name(x): _content(x) for x in names}
+
+
+def _content(name: str) -> str:
+    return live_script() if name == _LIVE else read_asset(name)
 
 
 def asset_name(name: str) -> str:
     """Return the file name of an asset in a site: `page-0123456789ab.js`."""
     stem, _, kind = name.partition(".")
-    return f"{stem}-{hashlib.sha256(read_asset(name).encode()).hexdigest()[:12]}.{kind}"
+    return f"{stem}-{hashlib.sha256(_content(name).encode()).hexdigest()[:12]}.{kind}"
 
 
 def site_page(
-    title: str, data: Mapping[str, Any], bundle: str, up: str, without_script: Sequence[str]
+    title: str,
+    data: Mapping[str, Any],
+    bundle: str,
+    up: str,
+    without_script: Sequence[str],
+    live: LiveParts | None = None,
 ) -> str:
     """Return a page of a site; `up` leads from it to the site's root."""
-    script, style = (f"{up}assets/{asset_name(f'{bundle}.{kind}')}" for kind in ("js", "css"))
+    scripts = (f"{bundle}.js",) if live is None else (_LIVE, f"{bundle}.js")
     return html_document(
         title,
         data,
         without_script,
-        policy=SITE_POLICY,
-        style=f'<link rel="stylesheet" href="{style}">',
-        script=f'<script src="{script}" defer></script>',
+        policy=site_policy(compiles=live is not None),
+        style=f'<link rel="stylesheet" href="{up}assets/{asset_name(f"{bundle}.css")}">',
+        script="\n".join(
+            (
+                *(() if live is None else live_elements(live)),
+                *(f'<script src="{up}assets/{asset_name(x)}" defer></script>' for x in scripts),
+            )
+        ),
     )

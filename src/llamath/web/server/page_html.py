@@ -72,14 +72,14 @@ def document(
         style=f"<style>{style}</style>",
         script="\n".join(
             [
-                *(() if live is None else _live_elements(live)),
+                *(() if live is None else live_elements(live)),
                 *(f'<script type="module">{x}</script>' for x in scripts),
             ]
         ),
     )
 
 
-def _live_elements(live: LiveParts) -> Iterator[str]:
+def live_elements(live: LiveParts) -> Iterator[str]:
     """Yield the elements with the program and the weights: the low bytes of each 16 bits, which
     are as good as random, and the high ones, compressed.
     """
