@@ -11,7 +11,8 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-import llamath
+from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -27,6 +28,7 @@ PICTURES: dict[str, tuple[list[str], str, int, str, str]] = {
     "hardware": (["llama-3.1-70b"], "light", 1180, "", "#hardware .wrap"),
     "layouts": (["llama-3.1-405b"], "light", 1180, "", "#layouts .wrap"),
     "page": (["deepseek-v3"], "light", 1440, "", "header, .hero"),
+    "live": (["embedded"], "light", 1440, "", ".live-bar, #live .wrap"),
     "page-phone": (["deepseek-v3"], "dark", 390, "", "header, .hero"),
 }
 """Each picture's models, theme, width of the window, URL fragment, and the elements that it
@@ -52,7 +54,8 @@ def main() -> None:
         )
         for name, (slugs, theme, width, fragment, elements) in PICTURES.items():
             path = Path(folder) / f"{name}.html"
-            path.write_text(model_page([llamath.load(x) for x in slugs]))
+            models = [load_with_checkpoint(x) for x in slugs]
+            path.write_text(model_page(models, bundled_live_parts(models)))
             options: Any = {
                 "color_scheme": theme,
                 "viewport": {"width": width, "height": 1000},
