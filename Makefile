@@ -95,6 +95,7 @@ bench: $(VENV)/.oracles
 	$(BIN)/python bench/design.py
 	$(BIN)/python bench/record.py
 	$(BIN)/python bench/page.py
+	$(BIN)/python bench/live_page.py
 	$(BIN)/python tools/schema.py
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/mixers.py

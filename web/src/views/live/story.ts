@@ -78,6 +78,7 @@ export class Story {
 			this.#model = await script.open(this.data);
 			this.status = "ready";
 			this.#read(this.model.tokenizer.encode(this.text));
+			performance.mark("live");
 		} catch (error) {
 			this.#fail(error);
 		}
