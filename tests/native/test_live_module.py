@@ -20,7 +20,8 @@ from llamath.native.library import F16, F32, I8
 from llamath.native.live.program_bytes import placed_weights, program_bytes
 from llamath.native.lowering import lower
 from llamath.native.program import Program
-from support.live_module import LiveModule, Refused
+from support.live_module import LiveModule, Refused, compiled_module
+from wasm import MODULE
 
 TINY = Path(__file__).parents[1] / "tiny"
 VERSION, MAX_LENGTH, COUNTS = 8, 16, 24
@@ -69,6 +70,14 @@ def test_programs_of_another_form_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=message):
         LiveModule(change(program_bytes(program())))
+
+
+def test_module_imports_nothing_and_has_the_notices_of_its_libraries() -> None:
+    _, module = compiled_module()
+    assert list(module.imports) == []
+    content = MODULE.read_bytes()
+    for words in (b"Rich Felker", b"Zig contributors", b"Permission is hereby granted"):
+        assert words in content
 
 
 def test_addresses_outside_of_the_memory_are_refused() -> None:
