@@ -3,8 +3,9 @@ software bill of materials.
 
 The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with
 its sha256 sum, the bundled model, the packages in the page's scripts (preact, d3-scale, dagre and
-what they contain), the C++ runtime that is linked into the native engine, and the packages that it
-and its extras need, with the versions, sums and licenses of requirements/extras.txt.
+what they contain), the C++ runtime that is linked into the native engine, the compiler whose
+libraries are in the engine of pages, and the packages that the wheel and its extras need, with the
+versions, sums and licenses of requirements/extras.txt.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
         lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in project["dependencies"]
     }
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    contained = [*bundled_scripts(wheel), *linked_runtime(wheel)]
+    contained = [*bundled_scripts(wheel), *linked_runtime(wheel), compiler_of_module()]
     parts = ["embedded", *(x["bom-ref"] for x in contained)]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -240,6 +241,15 @@ def linked_runtime(wheel: Path) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def compiler_of_module() -> dict[str, Any]:
+    """Return the compiler whose C and C++ libraries are in the engine of pages."""
+    return {
+        **_component(lock.read_lock("wasm")["ziglang"], required=True),
+        "description": "Linked into the engine of pages: wasi-libc, libc++ and compiler_rt",
+        "licenses": [{"expression": "MIT AND Apache-2.0 WITH LLVM-exception"}],
+    }
 
 
 def main() -> None:

@@ -65,6 +65,16 @@ LINK_FLAGS = (
 )
 
 
+NOTICES = """This module contains code of these libraries.
+
+musl in wasi-libc (MIT): Copyright (c) 2005-2020 Rich Felker, et al.
+compiler_rt of Zig (MIT): Copyright (c) Zig contributors
+libc++ of LLVM (Apache-2.0 WITH LLVM-exception)
+
+"""
+"""What the licenses of these libraries ask for, before the text of the MIT license."""
+
+
 def sources() -> list[Path]:
     """Return the files that determine the module."""
     return sorted(x for x in SOURCES.rglob("*") if x.suffix in (".cpp", ".h"))
@@ -72,7 +82,7 @@ def sources() -> list[Path]:
 
 def sum_of_sources() -> str:
     """Return the sum of the sources, of the flags and of the compiler's version."""
-    digest = hashlib.sha256(repr((UNITS, TARGET, FLAGS, LINK_FLAGS)).encode())
+    digest = hashlib.sha256(repr((UNITS, TARGET, FLAGS, LINK_FLAGS, NOTICES)).encode())
     for path in sources():
         name = path.relative_to(SOURCES).as_posix()
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -85,7 +95,7 @@ def has_compiler() -> bool:
 
 
 def compile_module() -> bytes:
-    """Return the module."""
+    """Return the module, with a section of the notices of its libraries."""
     compiler = (sys.executable, "-m", "ziglang", "c++", *TARGET)
     with tempfile.TemporaryDirectory() as folder:
         objects = {x: f"{folder}/{Path(x).stem}.o" for x in UNITS}
@@ -97,7 +107,23 @@ def compile_module() -> bytes:
             list(pool.map(_run, commands))
         module = f"{folder}/engine.wasm"
         _run((*compiler, *LINK_FLAGS, *objects.values(), "-o", module))
-        return Path(module).read_bytes()
+        return Path(module).read_bytes() + notices()
+
+
+def notices() -> bytes:
+    """Return a custom section of a module with the notices."""
+    spec = importlib.util.find_spec("ziglang")
+    assert spec is not None and spec.origin is not None
+    text = Path(spec.origin).with_name("LICENSE").read_text()
+    name, permission = b"notices", text[text.index("Permission is hereby granted") :]
+    content = bytes((len(name),)) + name + (NOTICES + permission).encode()
+    return b"\0" + _leb128(len(content)) + content
+
+
+def _leb128(number: int) -> bytes:
+    """Return a number as WebAssembly writes it: seven bits a byte, the last without the eighth."""
+    low = number & 127
+    return bytes((low,)) if number < 128 else bytes((low | 128,)) + _leb128(number >> 7)
 
 
 def _run(command: Sequence[str]) -> None:

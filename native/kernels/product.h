@@ -150,8 +150,14 @@ INLINE void for_inputs(int64_t n, Function f) {
     }
 }
 
+#ifdef LLAMATH_SMALL  // a browser compiles a function when it is first called
+#define LLAMATH_APART __attribute__((noinline))
+#else
+#define LLAMATH_APART
+#endif
+
 template <class T>
-void float_product(const ProductPiece& p, int64_t row_bytes) {
+LLAMATH_APART void float_product(const ProductPiece& p, int64_t row_bytes) {
     for_inputs(p.x_last - p.x_first, [&](auto rows, int64_t i) INLINE_LAMBDA {
         float_rows<T, decltype(rows)::value>(p, row_bytes, i);
     });

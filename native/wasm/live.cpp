@@ -109,6 +109,7 @@ struct Live {
     Session* session = nullptr;
     int64_t length = 0, capacity = 0, rows = 0, last_rows = 0;
     int32_t vocab = 0;
+    bool spoiled = false;  // a pass that failed has changed the states
     int32_t shape[3] = {0, 0, 0};
     std::vector<float> values;
 };
@@ -322,13 +323,12 @@ int32_t LIVE(length)(const Live* live) { return static_cast<int32_t>(live->lengt
 int32_t LIVE(truncate)(Live* live, int32_t length) {
     if (!live->session || length < 0 || length > live->length)
         return refuse("there are no so many tokens");
-    if (length && !llamath_session_can_truncate(live->session, live->length, length))
-        return refuse("this model cannot forget some of its tokens");
-    if (!length) {
+    if (live->spoiled || !llamath_session_can_truncate(live->session, live->length, length)) {
+        if (length) return refuse("this model cannot forget some of its tokens");
         Session* session = new_session(*live);
         if (!session) return refuse("there is not enough memory for the states");
         llamath_session_destroy(live->session);
-        live->session = session, live->capacity = 0;
+        live->session = session, live->capacity = 0, live->spoiled = false;
     }
     live->length = length, live->rows = 0;
     return 0;
@@ -338,6 +338,7 @@ int32_t LIVE(truncate)(Live* live, int32_t length) {
 // last token, or with `all` of each.
 int32_t LIVE(forward)(Live* live, uint32_t ids, int32_t count, int32_t all) {
     if (!live->session) return refuse("the program has not started");
+    if (live->spoiled) return refuse("a pass has failed: empty the sequence");
     if (count < 1 || count > MAX_TOKENS || !inside(ids, int64_t{count} * 4) || ids % 4)
         return refuse("a pass reads 1 to " + std::to_string(MAX_TOKENS) + " tokens, found " +
                       std::to_string(count));
@@ -363,6 +364,7 @@ int32_t LIVE(forward)(Live* live, uint32_t ids, int32_t count, int32_t all) {
     live->rows = 0;
     const int32_t status = llamath_session_run(live->session, &pass, where, text, sizeof text);
     if (status == RUN_REFUSED) return refuse(text);
+    live->spoiled = status != RUN_OK && live->head.states > 0;
     if (status == RUN_NO_MEMORY) return refuse("there is not enough memory for the results");
     if (status == RUN_NONFINITE)
         return refuse("the result of operation " + std::to_string(where[0]) +

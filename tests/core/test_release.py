@@ -133,6 +133,7 @@ def test_wheel_is_built_and_its_parts_are_listed(
     assert runtime == (
         {"libstdc++", "libgcc"} if find_compiler() and sys.platform != "darwin" else set()
     )
+    assert scopes["ziglang"] == "required"
     assert {x["bom-ref"] for x in bill["components"]} | {
         bill["metadata"]["component"]["bom-ref"]
     } == {x["ref"] for x in bill["dependencies"]}

@@ -7,6 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from llamath.native.library import F16, F32, I8
 from llamath.native.live.program_bytes import placed_weights, program_bytes
 from llamath.native.lowering import lower
 from llamath.native.program import Program
-from support.live_module import LiveModule, Refused
+from support.live_module import LiveModule, Refused, compiled_module
+from wasm import MODULE
 
 TINY = Path(__file__).parents[1] / "tiny"
 VERSION, MAX_LENGTH, COUNTS = 8, 16, 24
@@ -33,11 +35,11 @@ def program(family: str = "llama") -> Program:
     return lower(find_family(config["model_type"])(Config(config)), keep=True)
 
 
-def started(blob: bytes, family: str = "llama") -> LiveModule:
-    """A module with a program and weights of 0.1."""
+def started(blob: bytes, family: str = "llama", value: float = 0.1) -> LiveModule:
+    """A module with a program and weights of one value."""
     module = LiveModule(blob)
     for i, x in enumerate(placed_weights(program(family))):
-        module.write_weight(i, struct.pack("<f", 0.1) * (x.rows * x.cols))
+        module.write_weight(i, struct.pack("<f", value) * (x.rows * x.cols))
     module.check(module.start())
     return module
 
@@ -68,6 +70,14 @@ def test_programs_of_another_form_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=message):
         LiveModule(change(program_bytes(program())))
+
+
+def test_module_imports_nothing_and_has_the_notices_of_its_libraries() -> None:
+    _, module = compiled_module()
+    assert list(module.imports) == []
+    content = MODULE.read_bytes()
+    for words in (b"Rich Felker", b"Zig contributors", b"Permission is hereby granted"):
+        assert words in content
 
 
 def test_addresses_outside_of_the_memory_are_refused() -> None:
@@ -147,6 +157,29 @@ def test_length_ends_where_the_angles_change() -> None:
     module.read([1] * longest)
     with pytest.raises(Refused, match=f"{longest + 1} tokens, expected {longest} at most"):
         module.read([1])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_next"])
+def test_an_emptied_sequence_begins_anew(family: str) -> None:
+    module = started(program_bytes(program(family)), family)
+    first = module.read([1, 2, 3, 4])
+    has_states = bool(program(family).states)
+    assert module.truncate(2) == (-1 if has_states else 0)
+    if has_states:
+        assert module.message == "this model cannot forget some of its tokens"
+        assert module.truncate(0) == 0
+    again = module.read([1, 2, 3, 4] if has_states else [3, 4])
+    assert again == first[-len(again) :]
+
+
+def test_failed_pass_spoils_states_until_the_sequence_is_emptied() -> None:
+    module = started(program_bytes(program("qwen3_next")), "qwen3_next", inf)
+    for _ in range(2):
+        with pytest.raises(Refused, match="is NaN or infinite"):
+            module.read([1])
+        with pytest.raises(Refused, match="a pass has failed: empty the sequence"):
+            module.read([1])
+        assert module.truncate(0) == 0
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe", "qwen3_next"])
