@@ -1,8 +1,9 @@
 // The opened layer: its matrices to one scale, the heads with their KV cache, the experts, along
 // the residual stream.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useContext, useMemo, useRef, useState } from "preact/hooks";
 import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
+import { LiveMarksOfLayer } from "../live/live_marks";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
 import { groupOf, type Label } from "./measure";
@@ -65,6 +66,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 	const [hovered, setHovered] = useState<string | null>(null);
 	const [focused, setFocused] = useState(0);
 	const svg = useRef<SVGSVGElement>(null);
+	const live = useContext(LiveMarksOfLayer);
 	const { stage, walked, open } = props;
 	const active =
 		hovered ??
@@ -129,6 +131,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 				/>
 			))}
 			{layout.stream && <Stream layout={layout} active={active} stage={stage} />}
+			{live?.ofStream(layout)}
 			{order.map((x, i) => (
 				<g
 					key={x.node.id}
@@ -155,6 +158,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 					onKeyDown={(event) => onKey(event, i, x.node)}
 				>
 					<NodeShape placed={x} cachedCells={props.cachedCells} markOf={props.markOf} />
+					{live?.ofNode(x)}
 				</g>
 			))}
 			{layout.nodes

@@ -11,6 +11,7 @@ import { grouped, shortCount } from "../../lib/format";
 import { useRoving } from "../../lib/roving";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
+import { WithLiveMarks } from "../live/live_marks";
 import { BlockList, Totals } from "./block_list";
 import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
@@ -184,17 +185,19 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 			{whole}
 			{state.zoom !== "model" && width > 0 && (
 				<div class="plate-panel" data-numbers>
-					<Panel
-						key={`${open}`}
-						model={model}
-						stage={stage}
-						kind={kind}
-						open={open}
-						tower={tower}
-						opened={opened}
-						state={state}
-						width={panelWidth - (panelWidth < 600 ? 26 : 34)}
-					/>
+					<WithLiveMarks model={model} open={open}>
+						<Panel
+							key={`${open}`}
+							model={model}
+							stage={stage}
+							kind={kind}
+							open={open}
+							tower={tower}
+							opened={opened}
+							state={state}
+							width={panelWidth - (panelWidth < 600 ? 26 : 34)}
+						/>
+					</WithLiveMarks>
 				</div>
 			)}
 		</div>
