@@ -86,6 +86,7 @@ def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:
         "dtype": rng.choice(sizes["dtypes"])["name"],
         "kv": rng.choice(sizes["kvs"])["name"],
         "gpus": rng.choice(sizes["gpus"])["count"],
+        "card": rng.choice(["h100-sxm", "gb300", "mi210", "gh200"]),
     }
 
 
@@ -104,10 +105,10 @@ def chooser_of(model: Model, dtype: str, kv: str) -> LayoutChooser:
 
 
 def library_split(model: Model, at: Settings) -> tuple[ShardedModel, ServingLayout]:
-    """Return the model in the split that `fit` chooses for the default GPU."""
+    """Return the model in the split that `fit` chooses for the chosen GPU."""
     chooser = chooser_of(model, at["dtype"], at["kv"])
     chosen = choose_split(
-        chooser, find_device("h100-sxm"), int(at["gpus"]), int(at["context"]), int(at["batch"])
+        chooser, find_device(at["card"]), int(at["gpus"]), int(at["context"]), int(at["batch"])
     )
     return chooser.shards(chosen.layout), chosen
 
@@ -145,7 +146,7 @@ def test_expressions_equal_the_reports(models: list[Model], everything: dict[str
                 (sizes["layouts"][i]["tp"], sizes["layouts"][i]["pp"], n) for i, n in splits
             ] == [
                 (str(x.layout.tp), str(x.layout.pp), x.replicas)
-                for x in serving_layouts(model.tree, int(at["gpus"]), 8)
+                for x in serving_layouts(model.tree, int(at["gpus"]), int(at["gpus"]))
             ]
             wanted = [str(chosen.layout.tp), str(chosen.layout.pp)]
             split, forms = (
@@ -259,7 +260,7 @@ def test_page_equals_library_digit_for_digit(
         kept = {
             key: x
             for key, x in random_settings(rng, everything["models"][i]).items()
-            if key in ("dtype", "kv", "gpus")
+            if key in ("dtype", "kv", "gpus", "card")
         }
         asks += [[i, random_settings(rng, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
@@ -283,7 +284,7 @@ def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: st
             at = random_settings(rng, data["models"][0])
             for name in ("context", "batch"):
                 tab.fill(f"#{name}", at[name])
-            for name in ("dtype", "kv", "gpus"):
+            for name in ("dtype", "kv", "gpus", "card"):
                 tab.select_option(f"#choice-{name}", at[name])
             shown = {
                 part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in PARTS

@@ -265,3 +265,26 @@ def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
             "Qwen3 Next 80B A3B",
         ]
         assert tab.locator("#pictures figure svg").count() >= 2
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "qwen3-next-80b-a3b")],
+)
+def test_bars_of_both_models_are_in_one_scale(
+    browser: Any, tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    """A layer, and an embedding that is not drawn broken, are as high as their parameters, in both."""
+    heights = """[...document.querySelectorAll('#pictures .skyline')].map((x) => {
+      const last = [...x.querySelectorAll('[data-bar]')].at(-1);
+      const parts = [last, x.querySelector('[data-part-name] rect:not(.hit)')];
+      return parts.map((y) => y.getBBox().height);
+    })"""
+    with Tab(browser, tmp_path, page_of(*pair), width=1440) as tab:
+        shown = tab.evaluate(heights)
+    plates = [x["plate"] for x in data_of(*pair)["models"]]
+    scales = []
+    for plate, found in zip(plates, shown, strict=True):
+        last = int(plate["kinds"][plate["order"][-1][0]]["sizes"]["parameters"])
+        scales += [last / found[0], int(plate["before"][0]["parameters"]) / found[1]]
+    assert scales == pytest.approx([scales[0]] * 4, rel=0.02)

@@ -201,6 +201,54 @@ def test_blocks_show_every_step_of_the_walkthrough(
                 }
 
 
+WIRES = """() => {
+  const picture = document.querySelector('.layer-picture');
+  const box = (x) => { const { x: left, y, width, height } = x.getBoundingClientRect(); return [left, y, left + width, y + height]; };
+  const ends = [...picture.querySelectorAll('[data-wire]')].map((x) => {
+    const path = x.querySelector('path.wire');
+    const { x: left, y } = path.getPointAtLength(path.getTotalLength()).matrixTransform(path.getScreenCTM());
+    return [x.dataset.wire, [left, y]];
+  });
+  const heads = picture.querySelector('[data-steps~="attn.scores"]');
+  const both = (y) => { const all = [...heads.querySelectorAll(y)].map(box); return [0, 1, 2, 3].map((i) => (i < 2 ? Math.min : Math.max)(...all.map((z) => z[i]))); };
+  return { wires: Object.fromEntries(ends), queries: both('circle'), keys: both('rect:not(.hit)'), text: heads.textContent,
+    boxes: Object.fromEntries([...picture.querySelectorAll('[data-matrix]')].map((x) => [x.dataset.matrix.split('.')[1], box(x)])) };
+}"""
+
+
+def test_wires_of_a_layer_end_where_they_are_read(browser: Any, tmp_path: Path) -> None:
+    """Queries at their heads, keys and values at the cache; gate and up are a fork, in columns as in rows."""
+    with plate_tab(browser, tmp_path, "llama-3-8b") as tab:
+        for width in at_widths(tab, 1440, 1024, 768, 390):
+            found = tab.evaluate(WIRES)
+            fork = {"mlp_norm mlp.gate", "mlp_norm mlp.up", "mlp.gate mlp.act", "mlp.up mlp.act"}
+            assert fork <= found["wires"].keys() and "mlp.gate mlp.up" not in found["wires"]
+            assert "/√128" in found["text"], width
+            along = 1 if width >= 1024 else 0  # rows below each other, or columns
+            order = [found["boxes"][x][along] for x in ("q", "k", "v", "gate", "up")]
+            assert order[:3] == sorted(order[:3]) and order[3] < order[4]
+            queries, keys = found["queries"], found["keys"]
+            ends = {x: found["wires"][f"attn.{x} attn.scores"] for x in "qkv"}
+            if along:
+                assert queries[0] - 3 < ends["q"][0] < queries[2] + 3
+                assert all(keys[1] < ends[x][1] < keys[3] for x in "kv")
+                assert all(keys[0] - 4 < ends[x][0] < keys[0] + 4 for x in "kv")
+            else:
+                assert queries[0] - 3 < ends["q"][0] < keys[0]
+                assert all(keys[0] < ends[x][0] < keys[2] for x in "kv")
+
+
+@pytest.mark.parametrize("slug", ["deepseek-v3", "qwen3-next-80b-a3b", "gpt-oss-20b"])
+def test_panel_of_a_layer_fits_a_screen(browser: Any, tmp_path: Path, slug: str) -> None:
+    with plate_tab(browser, tmp_path, slug) as tab:
+        box = tab.locator(".plate-panel").bounding_box()
+        assert box["height"] <= 900
+        tab.set_viewport_size({"width": 768, "height": 900})
+        wait_until_drawn(tab)
+        right = "Math.max(...[...document.querySelectorAll('.plate-node')].map((x) => x.getBoundingClientRect().right))"
+        assert tab.evaluate(right) > 480, "the width is used"
+
+
 def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, drawn: str) -> None:
     with plate_tab(browser, tmp_path, drawn) as tab:
         for stage in data_of(drawn)["models"][0]["passes"]["prompt"]:

@@ -17,6 +17,8 @@ import { Waterfall } from "./compare/waterfall";
 import { factsOf } from "./facts/fact_sheet";
 import { MemorySection } from "./memory/memory";
 import { PlateSkyline } from "./plate/plate";
+import { plateOf } from "./plate/plate_model";
+import { tallestBar } from "./plate/skyline";
 
 export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 	{ id: "causes", name: "Causes" },
@@ -125,13 +127,19 @@ export function ComparisonPage() {
 					id="pictures"
 					topic="Whole models"
 					title={kindsInWords()}
-					lead="Every layer, each model in its own scale: the height is its parameters."
+					lead="Every layer, both models in one scale: the height is its parameters."
 				>
 					<div class="both-pictures">
 						{data.models.map((x, i) => (
 							<figure key={i} aria-label={`${x.name}, layer by layer`}>
 								<h3>{x.name}</h3>
-								<PlateSkyline model={x} barHeight={110} />
+								<PlateSkyline
+									model={x}
+									barHeight={110}
+									most={Math.max(
+										...data.models.map((y) => tallestBar(plateOf(y))),
+									)}
+								/>
 							</figure>
 						))}
 					</div>

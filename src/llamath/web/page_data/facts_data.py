@@ -1,13 +1,11 @@
-"""The fact sheet of the page: rows of short texts, each number with its derivation, and the
-smallest hardware.
-"""
+"""The fact sheet of the page: rows of short texts, each number with its derivation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, RunsOn, fact_sheet
+from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, fact_sheet
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
@@ -40,7 +38,6 @@ def facts_data(model: FamilyModel) -> dict[str, Any]:
             }
             for x in facts.weights
         ],
-        "hardware": [_hardware(x) for x in facts.runs_on],
     }
 
 
@@ -247,26 +244,6 @@ def _ffn_row(x: FFNFacts, is_one_of_several: bool) -> dict[str, Any]:
     )
 
 
-def _hardware(x: RunsOn) -> dict[str, Any]:
-    context = f"{x.context:,} tokens"
-    if x.gpu is None:
-        return {"name": "", "dtype": format_name(x.dtype), "context": context}
-    memory, gib = x.gpu.device.memory, 2**30
-    return {
-        "name": f"{x.gpu.count} × {short_title(x.gpu.device.title)}",
-        "dtype": format_name(x.dtype),
-        "context": context,
-        "used": f"{x.gpu.total / gib:,.1f} of {memory / gib:,.1f} GiB"
-        + (" each" if x.gpu.count > 1 else ""),
-        "longest": f"its full context of {short_tokens(x.gpu.max_context)}"
-        if x.gpu.whole_context
-        else f"up to {x.gpu.max_context:,} tokens",
-        "speed": f"≤ {_three_digits(x.gpu.decode_ceiling)} tokens/s"
-        if x.gpu.decode_ceiling
-        else "",
-    }
-
-
 def short_title(title: str) -> str:
     """Return the title of a device without the name of its series."""
     return title.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Radeon ")
@@ -288,8 +265,3 @@ def short_bytes(n: int) -> str:
                 else f"{value:.3g} {name}"
             )
     return f"{n:,} B"
-
-
-def _three_digits(value: float) -> str:
-    """Return a number with three digits, or all of those before the point."""
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"

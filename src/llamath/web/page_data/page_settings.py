@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .sizing.inference_data import DEFAULT_GPU
+
 _MEMORY_AND_SPEED = ("memory", "speed", "parameters")
 
 
@@ -19,6 +21,10 @@ def page_settings(
     training = size_data[0]["training"]
     # what a model that runs in its page begins with
     first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
+    card, count = (not is_comparison and size_data[0]["smallest"]) or (
+        DEFAULT_GPU,
+        size_data[0]["start"],
+    )
 
     def option_names(key: str, of: str = "name") -> list[str]:
         return list(dict.fromkeys(str(y[of]) for x in size_data for y in x[key]))
@@ -33,7 +39,7 @@ def page_settings(
         ["batch", "1", "number", [*_MEMORY_AND_SPEED, "block"]],
         ["dtype", "", option_names("dtypes"), _MEMORY_AND_SPEED],
         ["kv", "", option_names("kvs"), _MEMORY_AND_SPEED],
-        ["gpus", size_data[0]["start"], option_names("gpus", "count"), _MEMORY_AND_SPEED],
+        ["gpus", count, option_names("gpus", "count"), _MEMORY_AND_SPEED],
         ["mode", "run", ["run", "train"], ["memory"]],
         ["tp", "", ["1", "2", "4", "8", "16"], _MEMORY_AND_SPEED],
         [
@@ -53,7 +59,7 @@ def page_settings(
         ),
         ["job", "training", ["training", "long", "serving"], ["layouts"]],
         ["plan", "0", ["0", "1", "2"], ["layouts"]],
-        ["card", "h100-sxm", [*(x["name"] for x in gpus), "custom"], _MEMORY_AND_SPEED],
+        ["card", card, [*(x["name"] for x in gpus), "custom"], _MEMORY_AND_SPEED],
         ["gpumem", "24", "number", _MEMORY_AND_SPEED],
         ["gpubw", "1000", "number", _MEMORY_AND_SPEED],
         ["gpuflops", "150", "number", _MEMORY_AND_SPEED],

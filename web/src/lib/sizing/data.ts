@@ -19,6 +19,8 @@ export interface DType {
 	variables: Named;
 	/** Dtypes of the matrix products, best first. */
 	rates: string[];
+	/** GPUs on which programs do not run this format. */
+	unsupported: string[];
 }
 
 /** A stage of a pipeline; its expressions are places in `Sizes.forms`. */

@@ -6,6 +6,7 @@ import type { ModelData } from "../data";
 import { GPUS, sizesOf, type Gpu, type Sizes } from "./data";
 import {
 	chosenCount,
+	chosenDtypes,
 	MemoryLimit,
 	memoryPerGpu,
 	namedSplit,
@@ -19,6 +20,7 @@ import { decodeBytesAndFlops, decodeRate } from "./speed_limits";
 
 export const CUSTOM = "custom";
 const GIB = 2n ** 30n;
+const NODE = 8;
 
 /** The GPU of the page's own figures. */
 export function customGpu(state: State): Gpu {
@@ -89,6 +91,35 @@ export class Fitter {
 		return { split: least, fits: false };
 	}
 
+	/**
+	 * The smallest hardware that runs the model, as the library defines it: the fewest GPUs, up
+	 * to eight of them in one node, then the least memory as sold, then the fastest.
+	 */
+	get smallest(): Cell | null {
+		return (this.found ??= { cell: this.findSmallest() }).cell;
+	}
+
+	private found: { cell: Cell | null } | undefined;
+
+	private findSmallest(): Cell | null {
+		const { unsupported } = chosenDtypes(this.sizes, this.state).dtype;
+		const nominal = (x: Gpu) => Number(x.nominal);
+		const bySize = GPUS.filter((x) => !unsupported.includes(x.name)).toSorted(
+			(a, b) => nominal(a) - nominal(b),
+		);
+		for (const { count } of this.sizes.gpus) {
+			const fits = (x: Gpu) =>
+				x.node >= Math.min(Number(count), NODE) && this.choose(x, count).fits;
+			const first = bySize.find(fits);
+			if (!first) continue;
+			return bySize
+				.filter((x) => x.nominal === first.nominal && fits(x))
+				.map((x) => this.cell(x, count))
+				.reduce((a, x) => (x.decode! > a.decode! ? x : a));
+		}
+		return null;
+	}
+
 	cell(gpu: Gpu, count: string): Cell {
 		const { split, fits } = this.choose(gpu, count);
 		const found = this.of(split, count);
@@ -155,13 +186,17 @@ export interface Cell {
 
 /**
  * The numbers of GPUs that the matrix shows: five, from the smallest in which some GPU holds the
- * weights.
+ * weights, or those up to the smallest hardware.
  */
 export function shownCounts(sizes: Sizes, state: State): string[] {
 	const counts = sizes.gpus.map((x) => x.count);
-	const one = new Fitter(sizes, { ...state, context: "1", batch: "1" });
-	const first = counts.findIndex((n) => GPUS.some((gpu) => gpu.shown && one.choose(gpu, n).fits));
-	const start = Math.max(Math.min(first < 0 ? counts.length : first, counts.length - 5), 0);
+	const placeOf = (fitter: Fitter) => {
+		const count = fitter.smallest?.count;
+		return count ? counts.indexOf(count) : counts.length;
+	};
+	const first = placeOf(new Fitter(sizes, { ...state, context: "1", batch: "1" }));
+	const smallest = placeOf(fitterOf(sizes, state));
+	const start = Math.max(Math.min(Math.max(first, smallest - 4), counts.length - 5), 0);
 	return counts.slice(start, start + 5);
 }
 

@@ -62,7 +62,7 @@ export const maskName = (x: AttentionKind): string => {
 	if (x.selected) return `at most ${grouped(x.selected)} keys, chosen by an indexer`;
 	if (x.window) return `sliding window of ${grouped(x.window)}`;
 	if (x.chunk) return `chunks of ${grouped(x.chunk)}`;
-	return x.causal ? "causal: all earlier tokens" : "bidirectional: all tokens";
+	return x.causal ? "causal: all tokens up to its own" : "bidirectional: all tokens";
 };
 
 /** A ratio in words: "a quarter of", "1.4 % of", "as much as". */

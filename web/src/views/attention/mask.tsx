@@ -48,7 +48,7 @@ export function Mask({ kind, tokens }: { kind: AttentionKind; tokens: number }) 
 			? Number(kind.selected) / tokens
 			: 0;
 	const isWidened = reach < tokens && (reach / tokens) * SIDE < THINNEST;
-	const label = `Mask: ${kind.window ? `each token sees the last ${reach}` : kind.chunk ? `each token sees its chunk of ${reach}` : kind.causal ? "each token sees all earlier ones" : "each token sees all"}`;
+	const label = `Mask: ${kind.window ? `each token sees the last ${reach}` : kind.chunk ? `each token sees its chunk of ${reach}` : kind.causal ? "each token sees all up to its own" : "each token sees all"}`;
 	return (
 		<div>
 			<svg

@@ -3,7 +3,11 @@ import { NumberButton } from "../../components/number";
 import { data } from "../../lib/data";
 import { formula, sumFormula } from "../../lib/derivation";
 import { grouped, signed } from "../../lib/format";
+import { sizesOf } from "../../lib/sizing/data";
+import { fitterOf } from "../../lib/sizing/fit";
+import { state } from "../../lib/state";
 import { factsOf } from "../facts/fact_sheet";
+import { hardwareLoad, hardwareName, ownSettings } from "../facts/runs_on";
 import type { ModelSection } from "../../lib/weights";
 import { pairDerivation, shapeCell } from "./shapes";
 import type { Difference } from "./difference";
@@ -24,13 +28,12 @@ function factRows(): [string, string[]][] {
 	const names = [...new Set(sheets.flatMap((x) => [...x.keys()]))];
 	const origin = data.models.map((x) => factsOf(x).origin.join(" · "));
 	const kinds = data.models.map((x) => factsOf(x).kinds.join(", "));
-	const hardware = data.models
-		.map((x) => factsOf(x).hardware[0])
-		.map((x) =>
-			x?.name
-				? `${x.name}, ${x.dtype}, ${x.context}${x.speed ? `, ${x.speed}` : ""}`
-				: "nothing in the catalog",
-		);
+	const hardware = data.models.map((x) => {
+		const own = ownSettings(x, state);
+		const { smallest } = fitterOf(sizesOf(x), own);
+		const name = smallest ? hardwareName(smallest) : "nothing in the catalog";
+		return [name, ...hardwareLoad(x, own, smallest)].join(", ");
+	});
 	return [
 		["Published", origin],
 		["Kind", kinds],

@@ -1,5 +1,4 @@
-// The fact sheet: name, size, a row for each fact, the size of the weights, and the smallest
-// hardware that runs the model.
+// The fact sheet: name, size, a row for each fact, and the size of the weights.
 import "./facts.css";
 import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
@@ -24,23 +23,12 @@ interface WeightFact {
 	released: boolean;
 }
 
-interface HardwareFact {
-	/** Empty: no device of the catalog is large enough. */
-	name: string;
-	dtype: string;
-	context: string;
-	used?: string;
-	longest?: string;
-	speed?: string;
-}
-
 export interface Facts {
 	origin: string[];
 	kinds: string[];
 	description: string;
 	rows: FactRow[];
 	weights: WeightFact[];
-	hardware: HardwareFact[];
 }
 
 export const factsOf = (model: ModelData) => model.facts as Facts;
@@ -199,36 +187,6 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 				{weights.some((x) => x.released) && <small class="released">● as released</small>}
 			</dd>
 		</div>
-	);
-}
-
-/** The smallest hardware, with a link to all that runs it. */
-export function RunsOn({ model }: { model: ModelData }) {
-	const [first, ...rest] = factsOf(model).hardware;
-	if (!first) return null;
-	return (
-		<a class="runs" href="#hardware">
-			<span>
-				<small>Runs on</small>
-				<strong>{first.name || "more than 8 GPUs of any kind"}</strong>
-				<small>
-					{[`${first.dtype}, ${first.context}`, first.used, first.speed]
-						.filter(Boolean)
-						.join(" · ")}
-				</small>
-				{first.longest && <small>Holds {first.longest}</small>}
-				{rest.map(
-					(x) =>
-						x.name &&
-						x.name !== first.name && (
-							<small key={x.dtype}>
-								In {x.dtype}: {x.name}
-							</small>
-						),
-				)}
-			</span>
-			<span aria-hidden="true">→</span>
-		</a>
 	);
 }
 

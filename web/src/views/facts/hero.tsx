@@ -1,7 +1,8 @@
 // The first screen: the fact sheet, and beside it the picture of the model.
 import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
-import { FactRows, Intro, RunsOn, Source } from "./fact_sheet";
+import { FactRows, Intro, Source } from "./fact_sheet";
+import { RunsOn } from "./runs_on";
 
 interface Props {
 	model: ModelData;

@@ -16,20 +16,12 @@ import { HardwareMatrix } from "./matrix";
 import { Verdict } from "./verdict";
 import "./hardware.css";
 
-/** The cell with the least memory, as sold, among those that fit. */
-function smallestFitting(rows: Cell[][]): Cell | null {
-	const cost = (x: Cell) => Number(x.gpu.nominal) * Number(x.count);
-	const fitting = rows.flat().filter((x) => x.fits);
-	return fitting.reduce<Cell | null>((a, x) => (a && cost(a) <= cost(x) ? a : x), null);
-}
-
 const NUMBERS: Record<string, string> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight" };
 
-function finding(smallest: Cell | null, dtype: string, rows: Cell[][]): string {
+function finding(smallest: Cell | null, dtype: string, counts: string[]): string {
 	if (smallest)
 		return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it in ${dtype}`;
-	const counts = rows[0]?.map((x) => x.count) ?? [];
-	return `Not even ${counts.at(-1)} of the largest GPU shown run it in ${dtype} like this`;
+	return `Not even ${counts.at(-1)} of the largest GPU run it in ${dtype} like this`;
 }
 
 /** The sizes of a GPU that the catalog does not have. */
@@ -64,22 +56,22 @@ export function HardwareSection({ model }: { model: ModelData }) {
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const chosen = chosenGpu(state);
 	const gpuKey = [chosen.name, chosen.memory, chosen.bandwidth, chosen.flops.bf16].join(" ");
-	const counts = useMemo(() => shownCounts(sizes, state), [sizes, dtype.name, kv.name]);
-	const rows = useMemo(() => {
+	const { smallest, counts, rows } = useMemo(() => {
 		const fitter = fitterOf(sizes, state);
-		const shown: Gpu[] = GPUS.filter((x) => x.shown).toSorted((a, b) =>
-			Number(BigInt(a.memory) - BigInt(b.memory)),
-		);
-		const all = shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen];
-		return all.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
-	}, [sizes, counts, gpuKey, state.context, state.batch, dtype.name, kv.name]);
-	const smallest = smallestFitting(rows.filter((x) => x[0]!.gpu.name !== CUSTOM));
+		const counts = shownCounts(sizes, state);
+		const also = [fitter.smallest?.gpu.name, chosen.name];
+		const shown: Gpu[] = [...GPUS, ...(chosen.name === CUSTOM ? [chosen] : [])]
+			.filter((x) => x.shown || also.includes(x.name))
+			.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
+		const rows = shown.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
+		return { smallest: fitter.smallest, counts, rows };
+	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `${grouped(state.batch!)} users together`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
 	return (
 		<Section
 			id="hardware"
 			topic="What hardware do I need?"
-			title={finding(smallest, dtype.name, rows)}
+			title={finding(smallest, dtype.name, counts)}
 			lead={lead}
 		>
 			<div class="sizing-controls">

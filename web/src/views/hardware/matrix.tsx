@@ -4,7 +4,6 @@ import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { prefixed, shortTitle } from "../../lib/sizing/facts";
 import type { Cell } from "../../lib/sizing/fit";
-import { chosenCount } from "../../lib/sizing/gpu_memory";
 
 interface Props {
 	rows: Cell[][];
@@ -147,6 +146,9 @@ export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
 										: undefined;
 								const isChosen =
 									gpu.name === state.card && cell.count === state.gpus;
+								const isSmallest =
+									gpu.name === smallest?.gpu.name &&
+									cell.count === smallest.count;
 								return (
 									<td key={cell.count}>
 										<button
@@ -156,7 +158,7 @@ export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
 											data-cell={`${i} ${j}`}
 											data-fit={`${gpu.name} ${cell.count}`}
 											aria-pressed={isChosen}
-											aria-label={`${describe(cell, context)}${cell === smallest ? "; the smallest that runs it" : ""}`}
+											aria-label={`${describe(cell, context)}${isSmallest ? "; the smallest that runs it" : ""}`}
 											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
 											onKeyDown={(event) => move(event, i, j)}
 											onClick={() =>
@@ -171,7 +173,7 @@ export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
 											<CellContent
 												cell={cell}
 												context={context}
-												isSmallest={cell === smallest}
+												isSmallest={isSmallest}
 											/>
 										</button>
 									</td>

@@ -6,7 +6,7 @@ import type { ModelData } from "../../lib/data";
 import { formula, inBytes } from "../../lib/derivation";
 import { gibibytes, grouped, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
-import { sizesOf } from "../../lib/sizing/data";
+import { sizesOf, type Sizes } from "../../lib/sizing/data";
 import { chosenGpu, settings, suggestions, verdict } from "../../lib/sizing/fit";
 import { chosenCount, chosenDtypes, memoryPerGpu, splitLabel } from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
@@ -14,6 +14,13 @@ import { totalFormula } from "../memory/memory_derivations";
 
 const amount = (n: bigint | null, unit: string) =>
 	n === null ? `any number of ${unit}` : `${grouped(n)} ${unit}`;
+
+/** The longest context that fits; what the model's own exceeds is only memory. */
+function room(tokens: bigint | null, { own, stated }: Sizes): string {
+	if (!stated || (tokens !== null && tokens <= BigInt(own)))
+		return `${amount(tokens, "tokens")} of context`;
+	return `its full context of ${grouped(own)} tokens (memory for ${amount(tokens, "tokens")})`;
+}
 
 export function Verdict({ model }: { model: ModelData }) {
 	const state = useAppState();
@@ -71,7 +78,7 @@ export function Verdict({ model }: { model: ModelData }) {
 			</p>
 			{fits && (
 				<p data-sizing="fits">
-					Room for {amount(found.maxContext, "tokens")} of context at this batch, or{" "}
+					Room for {room(found.maxContext, sizes)} at this batch, or{" "}
 					{amount(found.maxBatch, "sequences")} at this context; decode at most{" "}
 					{threeDigits(Number(decode!.values.rate) / 1e9)} tokens/s.
 				</p>

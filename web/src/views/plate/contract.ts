@@ -16,8 +16,8 @@ export interface PlateNode {
 	kind: NodeKind;
 	steps: Step[];
 	matrices: Matrix[];
-	/** Names of the steps that it reads, of other nodes. */
-	takes: string[];
+	/** The nodes that it reads, and for each the step that reads it. */
+	inputs: [from: string, by: Step][];
 }
 
 export interface Branch {
@@ -127,27 +127,6 @@ function joinSteps(steps: Step[], onStream: Set<string>, stage: Stage): Groups {
 		)
 			groups.join(step.name, only!);
 	}
-	return joinGated(steps, groups);
-}
-
-/** Two matrices of one shape that read the same and are multiplied, gate and up, are one node. */
-function joinGated(steps: Step[], groups: Groups): Groups {
-	for (const step of steps) {
-		if (step.kind !== "act" || step.takes.length !== 2) continue;
-		const [a, b] = step.takes.map((name) => steps.find((x) => x.name === name));
-		if (!a || !b || a.kind !== "linear" || b.kind !== "linear") continue;
-		const single = [a, b].every(
-			(x) => steps.filter((y) => y.takes.includes(x.name)).length === 1,
-		);
-		if (
-			single &&
-			String(a.takes) === String(b.takes) &&
-			String(a.uses[0]?.shape) === String(b.uses[0]?.shape)
-		) {
-			groups.join(a.name, step.name);
-			groups.join(b.name, step.name);
-		}
-	}
 	return groups;
 }
 
@@ -180,7 +159,7 @@ function branchOf(steps: Step[], groups: Groups, stream: string[] | null, stage?
 			kind: "operation" as NodeKind,
 			steps: [],
 			matrices: [],
-			takes: [],
+			inputs: [],
 		};
 		node.steps.push(step);
 		node.matrices.push(...matrixUses(step).map((use) => ({ step, use })));
@@ -196,9 +175,9 @@ function branchOf(steps: Step[], groups: Groups, stream: string[] | null, stage?
 			if (from === to) continue;
 			if (stream?.includes(name)) entries.add(stream.indexOf(name));
 			else if (!names.has(name) && !nodes.has(name))
-				nodes.set(name, { id: name, kind: "input", steps: [], matrices: [], takes: [] });
+				nodes.set(name, { id: name, kind: "input", steps: [], matrices: [], inputs: [] });
 			edges.set(`${from} ${to}`, [from, to]);
-			nodes.get(to)!.takes.push(from);
+			nodes.get(to)!.inputs.push([from, step]);
 		}
 	const exits: number[] = [];
 	for (const [i, name] of (stream ?? []).entries()) {

@@ -162,7 +162,11 @@ export function Flow({
 	const read = walk.index === null ? null : bytesRead(model, layer, stage, walk.index + 1, state);
 	const hasExperts = steps.some((x) => x.kind === "choice");
 	return (
-		<div class="flow" role="group" aria-label="Data flow">
+		<div
+			class={`flow${walk.index === null ? "" : " walking"}`}
+			role="group"
+			aria-label="Data flow"
+		>
 			<div class="flow-controls">
 				{hasPass(model, "next") && (
 					<Segmented

@@ -6,7 +6,7 @@ import { grouped } from "../../lib/format";
 import { LiveMarksOfLayer } from "../live/live_marks";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
-import { groupOf, type Label } from "./measure";
+import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Label } from "./measure";
 import { fill, textOn, tint, type Stage } from "./plate_model";
 
 interface Props {
@@ -192,12 +192,23 @@ function WireLine({ wire, state }: { wire: Wire; state: string }) {
 		`${(end[0] - 7 * Math.cos(angle + turn)).toFixed(1)} ` +
 		`${(end[1] - 7 * Math.sin(angle + turn)).toFixed(1)}`;
 	return (
-		<g class={`plate-wire ${state}`}>
+		<g class={`plate-wire ${state}`} data-wire={`${wire.from} ${wire.to}`}>
 			<path class="wire" d={path(wire.straight ? wire.points : line)} />
 			{wire.bridges.map((x, i) => [
 				<path key={`halo${i}`} class="bridge" d={path(x)} />,
 				<path key={i} class="wire" d={path(x)} />,
 			])}
+			{wire.label?.lines.map((text, i) => (
+				<text
+					key={text}
+					class="muted haloed"
+					x={wire.label!.at[0]}
+					y={wire.label!.at[1] + i * 16}
+					text-anchor={wire.label!.anchor}
+				>
+					{text}
+				</text>
+			))}
 			{hasArrow && (
 				<path
 					class="arrow"
@@ -415,12 +426,7 @@ function NodeShape({
 			))}
 			{circle && (
 				<>
-					{boxes.length > 1 && circle.x > boxes.at(-1)!.x + boxes.at(-1)!.w && (
-						<path
-							class="wire"
-							d={`M${boxes.at(-1)!.x + boxes.at(-1)!.w + 1} ${circle.y}H${circle.x - 11}`}
-						/>
-					)}
+					{circle.from && <path class="wire" d={circle.from} />}
 					<circle class="sum" cx={circle.x} cy={circle.y} r={11} />
 					<path
 						class="plus"
@@ -461,7 +467,7 @@ function NodeShape({
 						label={x}
 						isPale={box !== undefined && isPale(box.matrix.use.path)}
 						isCrossed={box?.ghost !== undefined}
-						isInPanel={panel !== undefined}
+						isInPanel={panel !== undefined && !circle}
 					/>
 				);
 			})}
@@ -530,6 +536,8 @@ function Heads({
 	many,
 	few,
 	cached,
+	isUnpacked,
+	keysFirst,
 	group,
 	filled,
 }: {
@@ -540,6 +548,8 @@ function Heads({
 	many: number;
 	few: number;
 	cached: boolean;
+	isUnpacked: boolean;
+	keysFirst: boolean;
 	group: string;
 	filled: number;
 }) {
@@ -555,15 +565,18 @@ function Heads({
 				style={{ fill: tint(group), stroke: fill(group) }}
 			/>
 		);
-	const shown = Math.min(many, 256);
-	const rows = Math.min(few, shown);
+	const shown = isUnpacked ? Math.min(many, SHOWN_HEADS) : Math.min(many, 256);
+	const rows = isUnpacked ? shown : Math.min(few, shown);
+	// of more heads than are drawn, the last but one is the sign that some are left out
+	const leftOut = isUnpacked && many > shown ? shown - 2 : -1;
 	const queryY = (i: number) => y + 4 + ((i + 0.5) * (h - 8)) / shown;
 	const rowHeight = (h - 8) / rows;
 	const rowY = (i: number) => y + 4 + (i + 0.5) * rowHeight;
-	const left = x + 7;
-	const right = x + w - 74;
+	const [queryX, keyX] = keysFirst ? [x + w - 7, x] : [x + 7, x + w - KEY_WIDTH];
+	const [left, right] = [queryX, keysFirst ? keyX + KEY_WIDTH : keyX];
 	const radius = Math.min(4, Math.max(1.2, (h - 8) / shown / 2 - 0.6));
 	const lines = Array.from({ length: shown }, (_, i) => {
+		if (i === leftOut) return "";
 		const [a, b] = [queryY(i), rowY(Math.min(rows - 1, Math.floor((i * rows) / shown)))];
 		return (
 			`M${left} ${a.toFixed(1)}C${(left + right) / 2} ${a.toFixed(1)} ` +
@@ -579,24 +592,36 @@ function Heads({
 				style={{ stroke: fill(group), strokeWidth: shown > 64 ? 0.5 : 1 }}
 			/>
 			{Array.from({ length: shown }, (_, i) => (
-				<circle key={i} cx={left} cy={queryY(i)} r={radius} style={{ fill: fill(group) }} />
+				<circle
+					key={i}
+					cx={queryX}
+					cy={queryY(i)}
+					r={i === leftOut ? 1 : radius}
+					style={{ fill: fill(group) }}
+				/>
 			))}
 			{Array.from({ length: rows }, (_, i) =>
-				cached ? (
+				i === leftOut ? (
+					<path
+						key={i}
+						class="left-out"
+						d={`M${keyX + KEY_WIDTH / 2 - 8} ${rowY(i)}h16`}
+					/>
+				) : cached ? (
 					<CacheCells
 						key={i}
-						x={right}
+						x={keyX}
 						y={rowY(i) - height / 2}
-						w={74}
+						w={KEY_WIDTH}
 						h={height}
 						filled={filled}
 					/>
 				) : (
 					<rect
 						key={i}
-						x={right}
+						x={keyX}
 						y={rowY(i) - height / 2}
-						width={74}
+						width={KEY_WIDTH}
 						height={height}
 						rx={1}
 						style={{

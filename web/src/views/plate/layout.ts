@@ -1,8 +1,10 @@
-// Places the nodes of a layer: each branch by dagre, the branches along the residual stream, which
-// runs straight.
+// Places the nodes of a layer: each branch composed of what is in series and in parallel, or, where
+// it is not, by dagre; the branches along the residual stream, which runs straight.
 import dagre from "@dagrejs/dagre";
-import type { Contracted, PlateNode } from "./contract";
-import { measure, type MeasureOptions, type Spec } from "./measure";
+import { composeBranch, END } from "./compose";
+import type { Branch, Contracted, PlateNode } from "./contract";
+import { notation } from "../../lib/expressions";
+import { measure, type LabelPlace, type MeasureOptions, type Spec } from "./measure";
 import { matrixShape } from "./plate_model";
 
 export type Point = readonly [x: number, y: number];
@@ -23,6 +25,13 @@ export interface Wire {
 	/** Where it crosses an earlier wire. */
 	bridges: Point[][];
 	isStream?: boolean;
+	label?: WireLabel;
+}
+
+export interface WireLabel {
+	lines: string[];
+	at: Point;
+	anchor: "start" | "middle";
 }
 
 export interface StreamNode {
@@ -42,28 +51,36 @@ export interface LayerLayout {
 	isVertical: boolean;
 }
 
-type Mode = "across" | "rows" | "tight rows" | "down";
+type Mode = "across" | "rows" | "tight rows" | "columns" | "down";
+/** Whether branches flow downwards. */
+const isDownward = (mode: Mode) => mode === "columns" || mode === "down";
 const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60, 48];
 /**
  * The arrangements in order of preference, with the largest and smallest size of the largest matrix
  * in pixels.
  */
 const MODES: [Mode, number, number][] = [
-	["across", 280, 135],
-	["rows", 280, 105],
-	["tight rows", 165, 60],
+	["across", 280, 120],
+	["rows", 280, 60],
+	["tight rows", 165, 48],
+	["columns", 135, 48],
 	["down", 135, 48],
 ];
-const PHONE_MODES: [Mode, number, number][] = [["down", 165, 48]];
+const PHONE_MODES: [Mode, number, number][] = [
+	["columns", 165, 48],
+	["down", 165, 48],
+];
+/** Rows are made smaller down to this size until they are not higher than this. */
+const [LEAST_ROW, ROWS_HEIGHT] = [48, 600];
 const PAD = 12;
 const STREAM_X = 16;
 const STREAM_Y = 32;
-/** The size of the nodes at which a branch leaves and meets the stream. */
-const END = 2;
+/** The room beside a vertical stream, in which branches return to it. */
+const SIDE = 24;
 
-interface BranchLayout {
+export interface BranchLayout {
 	nodes: Placed[];
-	wires: { from: string; to: string; points: Point[] }[];
+	wires: { from: string; to: string; points: Point[]; label?: WireLabel }[];
 	ins: Map<string, Point>;
 	outs: Map<string, Point>;
 	width: number;
@@ -77,9 +94,23 @@ function layBranch(
 	mode: Mode,
 	options: MeasureOptions,
 	gaps: [number, number],
+	labelled: ReadonlyMap<string, LabelPlace>,
 ): BranchLayout {
+	const isDown = isDownward(mode);
+	const specs = new Map(
+		nodes.map((x) => [x.id, measure(x, { ...options, labels: labelled.get(x.id) ?? "below" })]),
+	);
+	const composed = composeBranch(
+		{ nodes, edges },
+		stream,
+		specs,
+		isDown,
+		gaps,
+		(from, to) => laneLabel(from, to, options.letters),
+		(x) => ({ left: leftOf(x), right: rightOf(x) }),
+	);
+	if (composed) return composed;
 	const graph = new dagre.graphlib.Graph({ multigraph: false });
-	const isDown = mode === "down";
 	graph.setGraph({
 		rankdir: isDown ? "TB" : "LR",
 		nodesep: gaps[0],
@@ -89,7 +120,6 @@ function layBranch(
 		edgesep: 10,
 	});
 	graph.setDefaultEdgeLabel(() => ({}));
-	const specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
 	// dagre keeps nodes in plain objects: with a prefix, no name is a property that every object
 	// has
 	for (const [id, spec] of specs) graph.setNode(`at ${id}`, { width: spec.w, height: spec.h });
@@ -196,6 +226,14 @@ function layBranch(
 	};
 }
 
+/** What passes beside other parts from one to another. */
+function laneLabel(from: PlateNode, to: PlateNode, letters: boolean): string {
+	if (from.kind === "experts" && to.kind === "sum") return "weights";
+	if (from.kind !== "cache" || to.kind !== "heads") return "";
+	const parts = notation(from.steps[0]!.shape.at(-1)!, {}, letters).split(" + ");
+	return parts.length > 1 ? `${parts.at(-1)} of k, RoPE` : "";
+}
+
 /** The edges of what is drawn, without the room for labels. */
 function leftOf(node: Placed): number {
 	const box = node.boxes[0] ?? node.bar ?? node.panel ?? node.cells;
@@ -224,7 +262,10 @@ function rightOf(node: Placed): number {
 	);
 }
 
-export type LayerOptions = Omit<MeasureOptions, "scale" | "isNarrow" | "isTight">;
+export type LayerOptions = Omit<
+	MeasureOptions,
+	"scale" | "isNarrow" | "isTight" | "isDown" | "isRow" | "labels"
+>;
 
 /**
  * The largest picture that fits: beside each other along a horizontal stream, else below each other
@@ -258,30 +299,42 @@ export function layoutLayers(
 		),
 	);
 	const gapsOf = (mode: Mode, size: number): [number, number] =>
-		mode === "down"
+		isDownward(mode)
 			? size < 90
 				? [4, 26]
 				: [12, 30]
 			: mode === "tight rows"
 				? [8, 14]
-				: size < 180
-					? [12, 22]
-					: [14, 28];
+				: mode === "rows"
+					? [8, 16]
+					: size < 180
+						? [10, 14]
+						: [14, 26];
 	const optionsAt = (options: LayerOptions, mode: Mode, size: number): MeasureOptions => ({
 		...options,
 		scale: size / largest,
 		isNarrow: isPhone,
 		isTight: mode === "tight rows",
+		isDown: isDownward(mode),
+		isRow: mode === "rows",
+		labels: "below",
 	});
 	const fits = (all: LayerLayout[], mode: Mode) =>
 		all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
 	let best: LayerLayout[] = [];
 	for (const [mode, most, least] of isPhone ? PHONE_MODES : MODES) {
-		if (isCompact && mode === "down") return [];
+		if (isCompact && isDownward(mode)) return [];
 		const lay = (size: number) =>
 			layers.map(([contracted, options]) =>
-				assemble(contracted, optionsAt(options, mode, size), mode, gapsOf(mode, size)),
+				assemble(
+					contracted,
+					optionsAt(options, mode, size),
+					mode,
+					gapsOf(mode, size),
+					available,
+				),
 			);
+		const heightOf = (all: LayerLayout[]) => Math.max(...all.map((x) => x.height));
 		const mayFit = (size: number) =>
 			layers.every(
 				([contracted, options]) =>
@@ -295,6 +348,7 @@ export function layoutLayers(
 		const sizes = SIZES.filter((x) => x <= most && x >= least);
 		// the layout takes long: it is tried first at the largest size at which the nodes
 		// themselves fit
+		if (mode === "columns" && layers.some(([x]) => !x.stream)) continue;
 		if (mode !== "down" && !mayFit(sizes.at(-1)!)) continue;
 		let [from, to] = [firstOf(sizes, mayFit), sizes.length - 1];
 		best = lay(sizes[from]!);
@@ -312,6 +366,12 @@ export function layoutLayers(
 			if (isFitting) best = found;
 			return isFitting;
 		});
+		// smaller, where it is higher than a screen
+		for (const size of SIZES.filter((x) => x < best[0]!.scale * largest && x >= LEAST_ROW)) {
+			if (!/rows/.test(mode) || heightOf(best) <= ROWS_HEIGHT) break;
+			const found = lay(size);
+			if (fits(found, mode) && heightOf(found) < heightOf(best)) best = found;
+		}
 		return best.map((x) => spread(withBridges(x), available));
 	}
 	return best.map(withBridges);
@@ -337,7 +397,7 @@ function leastWidth(
 ): number {
 	const chains = branches.map(({ nodes, edges }) => {
 		const widths = new Map(nodes.map((x) => [x.id, measure(x, options).w]));
-		if (mode === "down") return Math.max(0, ...widths.values());
+		if (isDownward(mode)) return Math.max(0, ...widths.values());
 		const known = new Map<string, number>();
 		const from = (id: string): number => {
 			if (!widths.has(id)) return END;
@@ -362,7 +422,7 @@ function leastWidth(
 			),
 		);
 	});
-	return stream && mode === "across"
+	return stream && (mode === "across" || mode === "columns")
 		? chains.reduce((sum, x) => sum + PAD + x, 0)
 		: Math.max(0, ...chains) + (stream ? STREAM_X : PAD);
 }
@@ -378,6 +438,7 @@ function spread(layout: LayerLayout, available: number): LayerLayout {
 			wire.points = wire.points.map(move);
 			wire.samples = wire.samples.map(move);
 			wire.bridges = wire.bridges.map((x) => x.map(move));
+			if (wire.label) wire.label = { ...wire.label, at: move(wire.label.at) };
 		}
 		layout.stream.nodes = layout.stream.nodes.map((x) => ({ ...x, x: x.x + shift }));
 		layout.stream.line = [
@@ -388,14 +449,44 @@ function spread(layout: LayerLayout, available: number): LayerLayout {
 	return { ...layout, width: Math.max(layout.width, available) };
 }
 
+/** The branch with labels beside those matrices where that saves height and there is the width. */
+function layLabels(
+	branch: Branch,
+	stream: Set<string>,
+	mode: Mode,
+	options: MeasureOptions,
+	gaps: [number, number],
+	room: number,
+): BranchLayout {
+	const lay = (labelled: ReadonlyMap<string, LabelPlace>) =>
+		layBranch(branch.nodes, branch.edges, stream, mode, options, gaps, labelled);
+	let best = lay(new Map());
+	if (mode !== "rows" && mode !== "tight rows") return best;
+	const matrices = branch.nodes.filter((x) => x.kind === "matrix").map((x) => x.id);
+	let chosen = new Map<string, LabelPlace>();
+	const attempt = (ids: string[], place: LabelPlace) => {
+		const tried = new Map([...chosen, ...ids.map((x): [string, LabelPlace] => [x, place])]);
+		const found = lay(tried);
+		const isCheap = found.width === best.width && found.height <= best.height;
+		if (isCheap || (found.width <= room && found.height < best.height))
+			[best, chosen] = [found, tried];
+	};
+	attempt(matrices, "beside");
+	for (const id of matrices)
+		for (const place of ["beside", "in line"] as const) attempt([id], place);
+	return best;
+}
+
 function assemble(
 	{ stream, branches }: Contracted,
 	options: MeasureOptions,
 	mode: Mode,
 	gaps: [number, number],
+	available: number,
 ): LayerLayout {
 	const streamSet = new Set(stream ?? []);
-	const laid = branches.map((x) => layBranch(x.nodes, x.edges, streamSet, mode, options, gaps));
+	const room = available - STREAM_X - SIDE - 18;
+	const laid = branches.map((x) => layLabels(x, streamSet, mode, options, gaps, room));
 	const nodes: Placed[] = [];
 	const wires: Wire[] = [];
 	const add = (branch: BranchLayout, dx: number, dy: number) => {
@@ -406,9 +497,10 @@ function assemble(
 					x.from,
 					x.to,
 					x.points.map(([a, b]): Point => [a + dx, b + dy]),
-					mode === "down",
+					isDownward(mode),
 					false,
 					!streamSet.has(x.to),
+					x.label && { ...x.label, at: [x.label.at[0] + dx, x.label.at[1] + dy] },
 				),
 			);
 	};
@@ -427,11 +519,12 @@ function assemble(
 	}
 	const at = new Map<string, number>();
 	const streamNodes: StreamNode[] = [];
-	if (mode === "across") {
+	if (mode === "across" || mode === "columns") {
 		let x = 0;
-		const top = STREAM_Y + 40;
+		const top = STREAM_Y + (mode === "columns" ? 20 : 40);
 		let bottom = 0;
 		const exits: [string, string, Point][] = [];
+		const under: [string, string, Point[]][] = [];
 		for (const [i, branch] of laid.entries()) {
 			const dx = Math.max(x + PAD, (at.get(stream[branches[i]!.entry]!) ?? 0) + PAD);
 			add(branch, dx, top);
@@ -448,11 +541,25 @@ function assemble(
 						true,
 					),
 				);
+			let right = dx + branch.width + (mode === "columns" ? 2 : 0);
 			for (const [name, [px, py]] of branch.outs) {
-				exits.push([name, branchEnd(branch, name), [px + dx, py + top]]);
-				at.set(name, Math.max(at.get(name) ?? 0, px + dx));
+				if (mode === "columns") {
+					// from the lower end along the right side up to the stream
+					right += 10;
+					const down = top + branch.height + 4;
+					under.push([
+						name,
+						branchEnd(branch, name),
+						[
+							[px + dx, py + top],
+							[px + dx, down],
+							[right, down],
+						],
+					]);
+				} else exits.push([name, branchEnd(branch, name), [px + dx, py + top]]);
+				at.set(name, Math.max(at.get(name) ?? 0, mode === "columns" ? right : px + dx));
 			}
-			x = dx + branch.width;
+			x = right;
 			bottom = Math.max(bottom, top + branch.height);
 		}
 		// a branch that reads an earlier point of the stream keeps later points to its right
@@ -487,6 +594,11 @@ function assemble(
 						];
 			wires.push(wire(from, name, points, false, true));
 		});
+		for (const [name, from, points] of under) {
+			const target: Point = [at.get(name)!, STREAM_Y + 12];
+			const corner: Point = [target[0], points.at(-1)![1]];
+			wires.push(wire(from, name, [...points.slice(0, -1), corner, target], false, true));
+		}
 		const width = Math.max(x, previous) + PAD + 8;
 		return {
 			width,
@@ -504,14 +616,15 @@ function assemble(
 			isVertical: false,
 		};
 	}
-	const left = STREAM_X + (mode === "down" ? 22 : 30);
-	let [y, width] = [14, 0];
+	const left = STREAM_X + (mode === "down" ? 22 : SIDE);
+	let [y, width] = [mode === "down" ? 14 : 0, 0];
 	const taps: [string, Point][] = [];
 	const returns: [string, string, Point, number][] = [];
+	const over = mode === "down" ? 20 : 8;
 	for (const branch of laid) {
-		add(branch, left, y + 20);
+		add(branch, left, y + over);
 		for (const [name, [px, py]] of branch.ins) {
-			const tap = mode === "down" ? y + 4 : py + y + 20;
+			const tap = mode === "down" ? y + 4 : py + y + over;
 			taps.push([name, [px + left, tap]]);
 			wires.push(
 				wire(
@@ -521,28 +634,28 @@ function assemble(
 						? [
 								[STREAM_X, tap],
 								[px + left, tap],
-								[px + left, py + y + 20],
+								[px + left, py + y + over],
 							]
 						: [
 								[STREAM_X, tap],
-								[px + left, py + y + 20],
+								[px + left, py + y + over],
 							],
 					false,
 					true,
 				),
 			);
 		}
-		const bottom = y + 20 + branch.height;
+		const bottom = y + over + branch.height;
 		let k = 0;
 		for (const [name, [px, py]] of branch.outs)
 			returns.push([
 				name,
 				branchEnd(branch, name),
-				[px + left, py + y + 20],
-				bottom + 14 + 16 * k++,
+				[px + left, py + y + over],
+				bottom + (mode === "down" ? 14 : 8) + 16 * k++,
 			]);
 		width = Math.max(width, left + branch.width + (mode === "down" ? 0 : 12));
-		y = bottom + 34 + 16 * Math.max(0, k - 1);
+		y = bottom + (mode === "down" ? 34 : 22) + 16 * Math.max(0, k - 1);
 	}
 	let previous = 0;
 	const lastTap = new Map<string, number>();
@@ -607,6 +720,7 @@ function wire(
 	isDown: boolean,
 	straight = false,
 	hasArrow = to !== "",
+	label?: WireLabel,
 ): Wire {
 	return {
 		from,
@@ -617,6 +731,7 @@ function wire(
 			: points.slice(1).flatMap((b, i) => curve(points[i]!, b, isDown, i === 0)),
 		straight,
 		hasArrow,
+		label,
 		bridges: [],
 	};
 }

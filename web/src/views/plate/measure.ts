@@ -6,6 +6,8 @@ import { textWidth } from "../../lib/measure_text";
 import type { Matrix, PlateNode } from "./contract";
 import { asNumber, sidesOf, type HeadGroups, type Stage, type WeightUse } from "./plate_model";
 
+type Pair = readonly [x: number, y: number];
+
 export interface Label {
 	x: number;
 	y: number;
@@ -39,7 +41,13 @@ export interface Spec {
 	portX: number;
 	boxes: MatrixBox[];
 	labels: Label[];
-	circle?: { x: number; y: number; symbol: "+" | "×" };
+	circle?: { x: number; y: number; symbol: "+" | "×"; from?: string };
+	/** Where wires end: those from some nodes, with the points after their end, and all others. */
+	entries?: {
+		at: Map<string, Pair>;
+		tail?: Map<string, Pair[]>;
+		others?: [from: Pair, to: Pair];
+	};
 	bar?: { x: number; y: number; w: number; h: number };
 	panel?: { x: number; y: number; w: number; h: number };
 	heads?: {
@@ -50,6 +58,8 @@ export interface Spec {
 		many: number;
 		few: number;
 		cached: boolean;
+		isUnpacked: boolean;
+		keysFirst: boolean;
 	};
 	cells?: { x: number; y: number; w: number; h: number };
 	experts?: {
@@ -62,6 +72,9 @@ export interface Spec {
 		groups: number;
 	};
 }
+
+/** Beside a matrix, labels take width instead of height: least in one line below the wire. */
+export type LabelPlace = "below" | "beside" | "in line";
 
 export interface MeasureOptions {
 	/** Pixels per row or column of a matrix. */
@@ -76,6 +89,11 @@ export interface MeasureOptions {
 	isNarrow: boolean;
 	/** Leaves out what is also said elsewhere, to save width. */
 	isTight: boolean;
+	/** Whether the flow is downwards. */
+	isDown: boolean;
+	/** Whether branches stand below each other, each on its own line. */
+	isRow: boolean;
+	labels: LabelPlace;
 	/** How the layer compares with one of another model. */
 	other?: Comparison;
 }
@@ -116,14 +134,9 @@ export function shapeText({ use }: Matrix, letters: boolean): [string, string] {
 function matrixLines(matrix: Matrix, { letters, nameOf, other }: MeasureOptions): string[] {
 	const { use } = matrix;
 	const [from, to] = shapeText(matrix, letters);
-	const copies =
-		BigInt(use.copies) > 1n
-			? [
-					use.live === use.copies
-						? `× ${grouped(use.copies)}`
-						: `× ${grouped(use.copies)}, ${grouped(use.live)} active`,
-				]
-			: [];
+	// of experts that are chosen, the picture of the choice says how many
+	const isRepeated = BigInt(use.copies) > 1n && use.live === use.copies;
+	const copies = isRepeated ? [`× ${grouped(use.copies)}`] : [];
 	return [
 		nameOf(use.path),
 		`${from} ${to}`,
@@ -184,6 +197,17 @@ function notesOf(node: PlateNode): string[] {
 	return [...new Set(notes.filter(Boolean))];
 }
 
+/** What the letters of recurrent mixers stand for. */
+const LETTERS: Record<string, string> = {
+	alpha: "decay of the state",
+	beta: "how much is written",
+	z: "gates the output",
+	dt: "step size",
+	dt_up: "step size",
+	b: "writes to the state",
+	c: "reads the state",
+};
+
 function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 	const spec: Spec = { node, w: 0, h: 0, portX: 0, portY: 0, boxes: [], labels: [] };
 	const columns = node.matrices.map((matrix) => {
@@ -205,12 +229,33 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 		const inside = [lines, narrowLines].find(
 			(x, i) => (i ? narrowText : text) + 10 <= boxWidth && x.length * LINE + 8 <= boxHeight,
 		);
-		const below = inside
-			? []
-			: text > Math.max(w, options.isNarrow || options.isTight ? 60 : 84)
-				? narrowLines
-				: lines;
-		const belowWidth = inside ? 0 : below === lines ? text : narrowText;
+		const [title, size, ...rest] = lines as [string, string];
+		// beside its box, above and below the wire that leaves it; or above it alone
+		const isTall = boxHeight / 2 > narrowLines.length * LINE + 6;
+		const beside =
+			inside || ghost || options.isDown || (options.labels === "below" && !isTall)
+				? null
+				: isTall
+					? { above: narrowLines, below: [] as string[] }
+					: { above: [title], below: [size, ...rest] };
+		const besideWidth = beside
+			? 6 +
+				Math.max(
+					...beside.above.map((x, i) => textWidth(x, 13, i ? 400 : 650)),
+					...beside.below.map((x) => textWidth(x)),
+				)
+			: 0;
+		const below =
+			inside || beside
+				? []
+				: text >
+					  Math.max(
+							w,
+							options.isNarrow || options.isTight ? 60 : options.isRow ? 104 : 84,
+					  )
+					? narrowLines
+					: lines;
+		const belowWidth = inside || beside ? 0 : below === lines ? text : narrowText;
 		return {
 			matrix,
 			w,
@@ -220,15 +265,16 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 			ghost,
 			sheets,
 			inside,
+			beside,
 			below,
-			width: Math.max(w + sheets * SHEET, belowWidth),
+			width: Math.max(w + sheets * SHEET + besideWidth, belowWidth),
 		};
 	});
 	const top = Math.max(...columns.map((x) => x.sheets)) * SHEET;
 	const height = Math.max(...columns.map((x) => x.h));
 	let x = 0;
 	for (const column of columns) {
-		const left = x + (column.width - column.w - column.sheets * SHEET) / 2;
+		const left = column.beside ? x : x + (column.width - column.w - column.sheets * SHEET) / 2;
 		const y = top + (height - column.h) / 2;
 		const box = {
 			x: left + (column.w - column.boxWidth) / 2,
@@ -258,6 +304,27 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 				on: column.inside && groupOf(column.matrix),
 			}),
 		);
+		const right = left + column.w + column.sheets * SHEET + 6;
+		const wireY = top + height / 2;
+		column.beside?.above.forEach((text, i) =>
+			spec.labels.push({
+				x: right,
+				y: column.beside!.below.length ? wireY - 6 : y + 12 + i * LINE,
+				text,
+				anchor: "start",
+				bold: i === 0,
+				muted: i > 0,
+			}),
+		);
+		column.beside?.below.forEach((text, i) =>
+			spec.labels.push({
+				x: right,
+				y: wireY + 15 + i * LINE,
+				text,
+				anchor: "start",
+				muted: true,
+			}),
+		);
 		x +=
 			column.width +
 			(columns.length > 1 && column !== columns.at(-1) ? (column.inside ? 2 : 10) : 0);
@@ -265,16 +332,45 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 	spec.w = x;
 	const below = Math.max(...columns.map((x) => x.below.length));
 	spec.h = top + height + (below ? below * LINE + 4 : 0);
-	if (columns.length > 1 && options.isNarrow) {
-		spec.circle = { x: spec.w / 2, y: spec.h + 16, symbol: "×" };
-		spec.h += 30;
-	} else if (columns.length > 1) {
-		spec.circle = { x: spec.w + (options.isTight ? 16 : 20), y: top + height / 2, symbol: "×" };
-		spec.w += options.isTight ? 28 : 32;
-	}
-	const isShared = node.matrices.some((x) => /(^|\.)shared\./.test(x.use.path));
-	const notes = [...(isShared ? ["shared expert"] : []), ...notesOf(node)];
+	const isFirst = (path: string) =>
+		/(^|\.)shared\.gate\./.test(path) ||
+		(/(^|\.)shared\.up\./.test(path) &&
+			!options.stage.steps.some((x) => x.name.endsWith("shared.gate")));
+	const isShared = node.matrices.some((x) => isFirst(x.use.path));
+	const letter = node.matrices[0]!.step.name.split(".").at(-1)!;
+	const notes = [
+		...(isShared ? ["shared expert"] : []),
+		...(options.stage.steps.some((x) => x.kind === "state") && LETTERS[letter]
+			? [LETTERS[letter]]
+			: notesOf(node)),
+	];
 	const others = options.other?.notesOf(node) ?? [];
+	const [only] = columns;
+	if (only!.beside?.below.length && columns.length === 1) {
+		// below the size of the matrix, as far as it reaches below the wire
+		const x = spec.boxes[0]!.x + only!.w + only!.sheets * SHEET + 6;
+		const all = [notes.join(", "), ...others].filter(Boolean);
+		const size = spec.labels.findLast((y) => y.x === x)!;
+		if (options.labels === "in line" && all.length) {
+			size.text = [size.text, ...all].join(", ");
+			all.length = 0;
+			spec.w = Math.max(spec.w, x + textWidth(size.text));
+		}
+		const lines = all.flatMap((y) => wrapText(y, Math.max(spec.w - x, 96)));
+		const from = top + height / 2 + 15 + only!.beside.below.length * LINE;
+		lines.forEach((text, i) =>
+			spec.labels.push({ x, y: from + i * 15, text, anchor: "start", muted: true }),
+		);
+		spec.w = Math.max(spec.w, ...lines.map((y) => x + textWidth(y)));
+		// the name above the wire may reach above the box
+		const above = Math.max(0, 20 - (top + height / 2));
+		for (const box of spec.boxes) box.y += above;
+		for (const label of spec.labels) label.y += above;
+		spec.h = Math.max(top + height, from - 11 + lines.length * 15) + above;
+		spec.portY = top + height / 2 + above;
+		spec.portX = spec.boxes[0]!.x + spec.boxes[0]!.w / 2;
+		return spec;
+	}
 	if (notes.length + others.length) {
 		const lines = [notes.join(", "), ...others].flatMap((x) =>
 			wrapText(x, Math.max(spec.w, 84)),
@@ -284,7 +380,6 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 			const shift = (width - spec.w) / 2;
 			for (const label of spec.labels) label.x += shift;
 			for (const box of spec.boxes) box.x += shift;
-			if (spec.circle) spec.circle.x += shift;
 			spec.w = width;
 		}
 		lines.forEach((text, i) =>
@@ -371,7 +466,59 @@ function shortUnit(name: string, n: number): string {
 	return n === 1 ? word : `${word}s`;
 }
 
-function measureHeads(node: PlateNode, { stage, isNarrow, other }: MeasureOptions): Spec {
+/** Heads that are drawn of those that each have keys and values of their own. */
+export const SHOWN_HEADS = 12;
+/** The room for the wire of the queries, above the keys and values. */
+const QUERY_WIRE = 14;
+export const KEY_WIDTH = 74;
+
+/** The scaling of the scores: /√128. */
+const scalingOf = (node: PlateNode): string =>
+	/ ([/×]) (√?[\d.]+) of every pair/
+		.exec(node.steps.find((x) => x.kind === "scores")!.does)
+		?.slice(1)
+		.join("")
+		.replace("×", "·") ?? "";
+
+/** The node from which the queries come. */
+function queriesOf(node: PlateNode): string | undefined {
+	return node.inputs.find(([, by]) => by.kind === "scores")?.[0];
+}
+
+/** Where the wires of queries, of keys and of values end. */
+function headEntries(
+	node: PlateNode,
+	{ y, w, h, keysFirst }: NonNullable<Spec["heads"]>,
+): Spec["entries"] {
+	const queries = queriesOf(node);
+	if (queries === undefined) return undefined;
+	if (keysFirst)
+		return {
+			at: new Map([[queries, [-1, y - QUERY_WIRE / 2]]]),
+			tail: new Map([
+				[
+					queries,
+					[
+						[w - 7, y - QUERY_WIRE / 2],
+						[w - 7, y],
+					],
+				],
+			]),
+			others: [
+				[-1, y],
+				[-1, y + h],
+			],
+		};
+	return {
+		at: new Map([[queries, [12, -1]]]),
+		others: [
+			[w - KEY_WIDTH, -1],
+			[w, -1],
+		],
+	};
+}
+
+function measureHeads(node: PlateNode, { stage, isNarrow, isDown, other }: MeasureOptions): Spec {
 	const sharing = stage.heads.find(
 		(x): x is HeadGroups & { kind: "heads" } => x.kind === "heads",
 	);
@@ -382,40 +529,53 @@ function measureHeads(node: PlateNode, { stage, isNarrow, other }: MeasureOption
 	const isAttention = node.steps.some((x) => x.kind === "scores");
 	const cached = node.steps.some((x) => x.kind === "cache");
 	const w = sharing ? (isNarrow ? 160 : 178) : 118;
-	let [many, few] = sharing ? [asNumber(sharing.n), asNumber(sharing.k)] : [0, 0];
+	const [many, few] = sharing ? [asNumber(sharing.n), asNumber(sharing.k)] : [0, 0];
 	const top: Label[] = [];
 	let y = 0;
+	// keys and values that are unpacked from latent vectors belong to one query head each
+	const isUnpacked =
+		isAttention && !cached && sharing !== undefined && sharing.few.startsWith("latent");
+	// along the flow, keys and values come first: their heads are where their wires end
+	const keysFirst = isAttention && sharing !== undefined && !isDown;
 	if (sharing) {
-		// keys and values that are unpacked from latent vectors belong to one query head each
-		const isUnpacked = isAttention && !cached && sharing.few.startsWith("latent");
-		if (isUnpacked) few = many;
 		const texts = [
 			`${grouped(many)} ${shortUnit(sharing.many, many)}`,
 			isUnpacked ? "each with own k, v" : `${grouped(few)} ${shortUnit(sharing.few, few)}`,
 		];
 		const isOneLine = textWidth(texts[0]!, 13, 650) + textWidth(texts[1]!, 13, 650) + 14 <= w;
-		top.push({ x: 0, y: 12, text: texts[0]!, anchor: "start", bold: true });
 		top.push({
-			x: w,
+			x: keysFirst ? w : 0,
+			y: 12,
+			text: texts[0]!,
+			anchor: keysFirst ? "end" : "start",
+			bold: true,
+		});
+		top.push({
+			x: keysFirst ? 0 : w,
 			y: isOneLine ? 12 : 28,
 			text: texts[1]!,
-			anchor: "end",
+			anchor: keysFirst ? "start" : "end",
 			bold: true,
 			cache: cached,
 		});
-		y = isOneLine ? 20 : 36;
+		y = (isOneLine ? 20 : 36) + (keysFirst ? QUERY_WIRE : 0);
 	}
 	const pictureHeight = sharing
-		? Math.min(isNarrow ? 170 : 210, Math.max(56, Math.max(many * 4, few * 9)))
+		? isUnpacked
+			? SHOWN_HEADS * 9 + 8
+			: Math.min(isNarrow ? 170 : 210, Math.max(56, Math.max(many * 4, few * 9)))
 		: 40;
-	const title = isAttention ? "softmax(q·kᵀ) v" : "state S, updated token by token";
+	const title = isAttention
+		? `softmax(q·kᵀ${scalingOf(node)}) v`
+		: "one state S for each head, updated token by token";
 	const bottom = [
 		...wrapText(title, w),
 		...wrapText(softmax.does, w, 13).filter(() => isAttention),
 		...(other?.notesOf(node) ?? []).flatMap((x) => wrapText(x, w)),
 	];
 	const spec = plain(node, w, y + pictureHeight + bottom.length * LINE + 8 + (cached ? LINE : 0));
-	spec.heads = { x: 0, y, w, h: pictureHeight, many, few, cached };
+	spec.heads = { x: 0, y, w, h: pictureHeight, many, few, cached, isUnpacked, keysFirst };
+	if (isAttention && sharing) spec.entries = headEntries(node, spec.heads);
 	const lines: Label[] = bottom.map((text, i) => ({
 		x: w / 2,
 		y: y + pictureHeight + 17 + i * LINE,
@@ -444,8 +604,8 @@ function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
 	const step = node.steps.find((x) => x.kind === "choice")!;
 	if (!found) return measureOperation(node, options);
 	const [n, k] = [asNumber(found.n), asNumber(found.k)];
-	const columns = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 ? 16 : 24;
-	const cell = n <= 16 ? 14 : n <= 64 ? 9 : 6;
+	const columns = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 ? 16 : 32;
+	const cell = n <= 16 ? 14 : n <= 64 ? 9 : n <= 256 ? 6 : 5;
 	const rows = Math.ceil(n / columns);
 	const lines = [
 		step.does.replace(/ with their weights( \(\w+\))?/, ""),
@@ -473,10 +633,63 @@ function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
 	return spec;
 }
 
-function measureOperation(node: PlateNode, { other }: MeasureOptions): Spec {
+/** gate → silu → ×, and up → ×. */
+function measureGated(node: PlateNode, name: string, act: string, options: MeasureOptions): Spec {
+	const [gate, up] = node.inputs.map((x) => x[0]) as [string, string];
+	const { isDown } = options;
+	const panel = { x: 0, y: 0, w: textWidth(act) + 14, h: 24 };
+	const circle = isDown
+		? { x: panel.w + 30, y: panel.h + 18 }
+		: { x: panel.w + 24, y: panel.h + 18 };
+	const lines = [name, ...(options.other?.notesOf(node) ?? [])].flatMap((x) => wrapText(x, 90));
+	const width = Math.max(...lines.map((x) => textWidth(x)));
+	const w = Math.max(circle.x + 12, circle.x + width / 2);
+	const spec = plain(node, w, circle.y + 14 + lines.length * LINE);
+	spec.panel = panel;
+	spec.circle = {
+		...circle,
+		symbol: "×",
+		from: isDown
+			? `M${panel.w / 2} ${panel.h}V${circle.y}H${circle.x - 11}`
+			: `M${panel.w} ${panel.h / 2}H${circle.x}V${circle.y - 11}`,
+	};
+	spec.labels = [
+		{ x: panel.w / 2, y: 17, text: act, anchor: "middle" },
+		...lines.map((text, i): Label => ({
+			x: circle.x,
+			y: circle.y + 26 + i * LINE,
+			text,
+			anchor: "middle",
+			muted: true,
+		})),
+	];
+	spec.portX = circle.x;
+	spec.portY = circle.y;
+	spec.entries = {
+		at: new Map<string, Pair>(
+			isDown
+				? [
+						[gate, [panel.w / 2, -1]],
+						[up, [circle.x, circle.y - 12]],
+					]
+				: [
+						[gate, [-1, panel.h / 2]],
+						[up, [circle.x - 12, circle.y]],
+					],
+		),
+	};
+	return spec;
+}
+
+function measureOperation(node: PlateNode, options: MeasureOptions): Spec {
+	const { other } = options;
 	const step = node.steps[0];
+	const gated = /^(\w+): (\w+)\((\w+)\) · (\w+)$/.exec(step?.does ?? "");
+	if (gated && node.kind === "product" && new Set(node.inputs.map((x) => x[0])).size === 2)
+		return measureGated(node, gated[1]!, gated[2]!.replace(/_.*/, ""), options);
 	const isCircle = node.kind === "sum" || node.kind === "product";
-	const own = node.steps.map((x) =>
+	const shown = isCircle ? node.steps.filter((x) => x.kind !== "view") : node.steps;
+	const own = shown.map((x) =>
 		x.kind === "ids" ? "token ids" : x.kind === "conv" ? x.does.replace(/ over.*/, "") : x.does,
 	);
 	const text = step

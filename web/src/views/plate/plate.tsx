@@ -59,10 +59,12 @@ const WHOLE_HEIGHT = 340;
 export function PlateSkyline({
 	model,
 	barHeight,
+	most,
 	hasLens = false,
 }: {
 	model: ModelData;
 	barHeight: number;
+	most?: number;
 	hasLens?: boolean;
 }) {
 	const state = useAppState("layer", "zoom");
@@ -79,6 +81,7 @@ export function PlateSkyline({
 					plate={plate}
 					width={width}
 					barHeight={isWhole ? WHOLE_HEIGHT : barHeight}
+					most={most}
 					open={open}
 					choose={choose}
 				/>
@@ -421,6 +424,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 						<Segmented
 							id="choice-shapes"
 							label="Shapes"
+							labelHidden
 							options={[
 								["numbers", "numbers"],
 								["letters", "letters"],
@@ -509,8 +513,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 						</p>
 					)}
 					<p class="caption">
-						Matrices to one scale, the residual stream's width across; norms, heads and
-						cached tokens are symbols.
+						Matrices to one scale; norms, heads and cached tokens are symbols.
 					</p>
 					<p class="plate-blocks" data-roving>
 						Every step:{" "}

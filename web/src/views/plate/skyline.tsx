@@ -20,6 +20,8 @@ interface Props {
 	width: number;
 	/** The height of the bars. */
 	barHeight: number;
+	/** The parameters of a bar of this height; without it those of the model's tallest bar. */
+	most?: number;
 	/** The open layer, or the name of an open part. */
 	open: number | string;
 	choose: (layer: number | string) => void;
@@ -197,7 +199,16 @@ export function openX(plate: PlateData, width: number, open: number | string): [
 	return [x, x + partWidth];
 }
 
-export function Skyline({ plate, width, barHeight, open, choose }: Props) {
+/** The parameters of the tallest bar; larger parts than `MAX_BREAK` layers are drawn broken. */
+export function tallestBar(plate: PlateData): number {
+	const largestLayer = Math.max(1, ...plate.kinds.map((x) => Number(x.sizes.parameters)));
+	const parts = [...plate.before, ...plate.after, ...plate.towers].map((x) =>
+		Number(x.parameters),
+	);
+	return Math.min(Math.max(largestLayer, ...parts), MAX_BREAK * largestLayer);
+}
+
+export function Skyline({ plate, width, barHeight, most, open, choose }: Props) {
 	const [hovered, setHovered] = useState<number | string | null>(null);
 	const {
 		count,
@@ -214,12 +225,7 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 		layerX,
 		place,
 	} = placesOf(plate, width);
-	const largestLayer = Math.max(1, ...plate.kinds.map((x) => Number(x.sizes.parameters)));
-	const parts = [...plate.before, ...plate.after, ...plate.towers].map((x) =>
-		Number(x.parameters),
-	);
-	const most = Math.min(Math.max(largestLayer, ...parts), MAX_BREAK * largestLayer);
-	const unit = barHeight / most;
+	const unit = barHeight / (most ?? tallestBar(plate));
 	const top = 28;
 	const base = top + barHeight;
 	const towers = plate.towers;
@@ -304,15 +310,16 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 				{headline}
 			</text>
 			{bars.map((i) => (
-				<Bar
-					key={i}
-					x={layerX(i)}
-					base={base}
-					width={barWidth}
-					groups={plate.kinds[kindAt(plate, i)]!.sizes.groups}
-					unit={unit}
-					limit={barHeight}
-				/>
+				<g key={i} data-bar={i}>
+					<Bar
+						x={layerX(i)}
+						base={base}
+						width={barWidth}
+						groups={plate.kinds[kindAt(plate, i)]!.sizes.groups}
+						unit={unit}
+						limit={barHeight}
+					/>
+				</g>
 			))}
 			{kindHeight > 0 &&
 				bars.map((i) => (

@@ -29,7 +29,7 @@ from .shape_operations import split_heads
 if TYPE_CHECKING:
     from ..recorder import GraphRecorder
 
-OVER_CACHED_KEYS = "over all previous keys"
+OVER_CACHED_KEYS = "over all keys up to its own"
 
 # Positions
 
@@ -281,6 +281,17 @@ def attention_shape(q: Node, v: Node) -> Shape:
     return (*q.shape[:-1], v.shape[-1])
 
 
+def _scaling_text(node: Node) -> str:
+    """Return the scaling of the scores: ` / √128`, ` × 0.1147`."""
+    scale, head_dim = node.attributes["transform"].scale, node.attributes.get("head_dim")
+    if scale is None:
+        return f" / √{int(head_dim or node.inputs[0].shape[-1])}"
+    if scale == 1:
+        return ""
+    square = round(scale**-2)
+    return f" / √{square}" if abs(square * scale**2 - 1) < 1e-9 else f" × {scale:.4g}"
+
+
 def attention_steps(
     node: Node, masked: bool, flops: AttentionFlops, softmax: str
 ) -> Iterator[StepPart]:
@@ -292,7 +303,7 @@ def attention_steps(
     yield StepPart(
         name="scores",
         kind="scores",
-        description="q · k of every pair, scaled"
+        description=f"q · k{_scaling_text(node)} of every pair"
         + (f"; {groups} query heads per KV head" if groups > 1 else ""),
         shape=shape,
         inputs=(q, k, *selected),

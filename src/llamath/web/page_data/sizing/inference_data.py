@@ -10,8 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from ....analysis.size.fit.gpu_ranking import smallest_gpus
 from ....analysis.size.fit.serving_layouts import LayoutChooser, serving_layouts
 from ....analysis.size.fit.suggestions import (
+    is_supported,
     suggested_bits,
     supported_formats,
     supported_kv_dtypes,
@@ -38,7 +40,7 @@ from ....checkpoint.formats.dtypes import DTYPES
 from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
 from ....core.tree import fold
 from ....hardware import DTYPES as RATE_DTYPES
-from ....hardware import devices, find_device
+from ....hardware import Device, devices, find_device
 from ....model import FamilyModel
 from ....questions.layout import Layout
 from ....utils.errors import LlamathError, UnknownQuantization
@@ -50,8 +52,6 @@ _KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
 _GPUS, _MORE_GPUS = (1, 2, 4, 8, 16), (32, 64)
 """The numbers of GPUs, and those of a model that is too large for `_SMALL` bytes on each of 16."""
 _SMALL = 16 * 2**30
-_NODE = 8
-"""The GPUs of a node, at most."""
 DEFAULT_GPU = "h100-sxm"
 _CARDS = (
     "rtx-4060-ti-16gb",
@@ -102,15 +102,13 @@ def _roof() -> Mapping[str, Json]:
 ROOF = _roof()
 
 
+def _known_gpus() -> list[Device]:
+    """Return every device of the catalog with a FLOP/s figure and a bandwidth."""
+    return [x for x in devices() if {"bf16", "fp16", "fp32"} & set(x.flops) and x.bandwidth]
+
+
 def gpu_data() -> list[dict[str, Any]]:
-    """Return every device of the catalog with a FLOP/s figure, in nodes for which the page has
-    the layouts.
-    """
-    known = [
-        x
-        for x in devices()
-        if {"bf16", "fp16", "fp32"} & set(x.flops) and x.node <= _NODE and x.bandwidth
-    ]
+    """Return the GPUs that the page knows."""
     return [
         {
             "name": x.name,
@@ -125,7 +123,7 @@ def gpu_data() -> list[dict[str, Any]]:
             "kvs": list(supported_kv_dtypes(x)),
             "shown": x.name in _CARDS,
         }
-        for x in known
+        for x in _known_gpus()
     ]
 
 
@@ -159,6 +157,7 @@ def sizes(model: FamilyModel, made: Mapping[str, MemoryCalculator]) -> dict[str,
         "notes": {name: list(x.notes) for name, x in made.items() if x.notes},
         "dtype": first,
         "kv": start.kv_dtype,
+        "smallest": _smallest(start),
         "dtypes": [
             _dtype(name, x, elements.of_dtype(i)) for i, (name, x) in enumerate(made.items())
         ],
@@ -193,6 +192,7 @@ def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> 
             "suggested": suggested_bits(name),
         },
         "codecs": _codecs(found),
+        "unsupported": [x.name for x in _known_gpus() if not is_supported(x, found.packer.name)],
         "each": element_texts(each),
         "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)}
         | element_variables(each),
@@ -226,6 +226,13 @@ def _kv(name: str) -> dict[str, Any]:
     return {"name": name, "variables": {symbol: str(n) for symbol, n in values.items()}}
 
 
+def _smallest(calculator: MemoryCalculator) -> list[str] | None:
+    """Return the smallest hardware that runs the model: a device and its number."""
+    among = [x for x in _known_gpus() if is_supported(x, calculator.packer.name)]
+    found = smallest_gpus(calculator, among)
+    return None if found is None else [found.device.name, str(found.count)]
+
+
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
     """Return the smallest number of the default GPU on which the model fits at the default
     context, else the largest number.
@@ -249,7 +256,7 @@ def _layouts(
     which `fit` tries them, and their forms.
     """
     first = next(iter(made.values()))
-    found = ((count, serving_layouts(model.tree, count, _NODE)) for count in _gpu_counts(first))
+    found = ((count, serving_layouts(model.tree, count, count)) for count in _gpu_counts(first))
     splits = {count: x for count, x in found if x}
     layouts = list(dict.fromkeys(x.layout for each in splits.values() for x in each))
     forms: dict[str, int] = {}

@@ -1,0 +1,81 @@
+// The smallest hardware that runs the model under the settings of the page, with a link to all that
+// does.
+import type { ModelData } from "../../lib/data";
+import { grouped, shortTokens, threeDigits } from "../../lib/format";
+import { sizesOf } from "../../lib/sizing/data";
+import { shortTitle } from "../../lib/sizing/facts";
+import { fitterOf, verdict, type Cell } from "../../lib/sizing/fit";
+import { chosenDtypes, sizedIn } from "../../lib/sizing/gpu_memory";
+import { useAppState, type State } from "../../lib/state";
+import { factsOf } from "./fact_sheet";
+
+export const hardwareName = (x: Cell) => `${x.count} × ${shortTitle(x.gpu)}`;
+
+/** The settings with which a page of this model alone begins. */
+export function ownSettings(model: ModelData, state: State): State {
+	return { ...state, context: sizesOf(model).context, batch: "1", dtype: "", kv: "" };
+}
+
+/** What it runs in, for how many tokens, and how fast it can be. */
+export function hardwareLoad(model: ModelData, state: State, smallest: Cell | null): string[] {
+	const { name } = chosenDtypes(sizesOf(model), state).dtype;
+	const dtype = factsOf(model).weights.find((x) => x.dtype === name)?.name ?? name;
+	const users = state.batch === "1" ? "" : `${grouped(state.batch!)} × `;
+	return [
+		`${dtype}, ${users}${grouped(state.context!)} tokens`,
+		...(smallest ? [`≤ ${threeDigits(smallest.decode!)} tokens/s`] : []),
+	];
+}
+
+export function RunsOn({ model }: { model: ModelData }) {
+	const state = { ...useAppState("context", "batch", "dtype", "kv"), mode: "run" };
+	const sizes = sizesOf(model);
+	const { smallest } = fitterOf(sizes, state);
+	const [load, speed] = hardwareLoad(model, state, smallest);
+	const least = factsOf(model).weights.at(-1)!;
+	const smaller =
+		sizes.dtypes.some((x) => x.name === least.dtype) &&
+		fitterOf(sizes, { ...state, dtype: least.dtype }).smallest;
+	return (
+		<a class="runs" href="#hardware">
+			<span>
+				<small>Runs on</small>
+				<strong>
+					{smallest
+						? hardwareName(smallest)
+						: `more than ${sizes.gpus.at(-1)!.count} GPUs of any kind`}
+				</strong>
+				<small>
+					{[load, smallest && usedMemory(model, state, smallest), speed]
+						.filter(Boolean)
+						.join(" · ")}
+				</small>
+				{smallest && <small>Holds {longestContext(model, state, smallest)}</small>}
+				{smaller && (!smallest || hardwareName(smaller) !== hardwareName(smallest)) && (
+					<small>
+						In {least.name}: {hardwareName(smaller)}
+					</small>
+				)}
+			</span>
+			<span aria-hidden="true">→</span>
+		</a>
+	);
+}
+
+const verdictOn = (model: ModelData, state: State, { gpu, split, count }: Cell) =>
+	verdict(sizedIn(sizesOf(model), state, split, count), gpu);
+
+function usedMemory(model: ModelData, state: State, smallest: Cell): string {
+	const { total, memory } = verdictOn(model, state, smallest);
+	const [used, all] = [total, memory].map((x) => (Number(x) / 2 ** 30).toFixed(1));
+	return `${used} of ${all} GiB${smallest.count === "1" ? "" : " each"}`;
+}
+
+function longestContext(model: ModelData, state: State, smallest: Cell): string {
+	const { own, stated } = sizesOf(model);
+	const { maxContext } = verdictOn(model, state, smallest);
+	if (maxContext === null) return "any context";
+	return stated && maxContext >= BigInt(own)
+		? `its full context of ${shortTokens(own)}`
+		: `up to ${grouped(maxContext)} tokens`;
+}
