@@ -14,6 +14,7 @@ import pytest
 import llamath
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
 from support.browser_page import EMPTY, browser, go_to, lent_page, visit, wait_until_drawn
 from support.page_models import page_of, write_checkpoint
@@ -36,6 +37,7 @@ class State:
         return " ".join([self.at or "first", *self.press])
 
 
+_LIVE = ".live-bar, #live"
 PAGES: dict[str, tuple[State, ...]] = {
     "mixture": (
         State(),
@@ -83,6 +85,15 @@ PAGES: dict[str, tuple[State, ...]] = {
         State(),
         State("#map=bytes", part=".sheet"),
         State("", ("[data-verdict=names]",), "dialog"),
+    ),
+    "live": (
+        State(part=".live-bar, .hero-plate, #live"),
+        State(
+            f"#temperature=0.8&top_p=0.9&token=3&text={'Anna+had+a+red+kite.+' * 12}", part=_LIVE
+        ),
+        State("#zoom=attn/attn.k&layer=1", part=".hero-plate"),
+        State(f"#layer=embedding&text={'x' * 300}", part=_LIVE),
+        State("#text=", part=_LIVE),
     ),
     "file": (State(part="#files"), State("#view=design", part="#files")),
     "gallery": (
@@ -146,6 +157,9 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
                     ]
                 )
             )
+        elif page == "live":
+            bundled = [load_with_checkpoint("embedded")]
+            path.write_text(model_page(bundled, bundled_live_parts(bundled)))
         else:
             path.write_text(text_of(page))
         return path.as_uri()

@@ -8,7 +8,7 @@ interface Props {
 	rows: number;
 	/** From −1 to 1; NaN leaves the paper. */
 	at: (column: number, row: number) => number;
-	/** What a reader hears. */
+	/** What a reader hears; empty for what its button says. */
 	label: string;
 	class?: string;
 	color: string;
@@ -76,8 +76,9 @@ export function Cells({ columns, rows, at, label, class: name, color, of, hover 
 		<canvas
 			ref={ref}
 			class={`cells data ${name ?? ""}`}
-			role="img"
-			aria-label={label}
+			role={label ? "img" : undefined}
+			aria-label={label || undefined}
+			aria-hidden={label ? undefined : "true"}
 			onPointerMove={hover && move}
 		/>
 	);

@@ -50,29 +50,39 @@ export function LiveBar({ model }: { model: ModelData }) {
 				>
 					{story.isWriting ? "Pause" : "Write on"}
 				</button>
-				<span class="live-prompts" role="group" aria-label="Texts to try">
-					{story.data.prompts.map((x) => (
-						<button
-							type="button"
-							key={x.text}
-							class="button"
-							title={x.says}
-							aria-pressed={story.text === x.text}
-							onClick={() => {
-								change({ layer: String(x.layer), head: String(x.head) });
-								story.setText(x.text);
-							}}
-						>
-							{x.text}
-						</button>
-					))}
-				</span>
+				<Prompts story={story} />
 			</div>
 			{isReady && <Tokens model={model} story={story} />}
 			<p class="caption live-note" role="status">
 				{noteOf(story)}
 			</p>
 		</div>
+	);
+}
+
+/** Texts to try: one tab stop. */
+function Prompts({ story }: { story: Story }) {
+	const rove = useRoving(story.data.prompts.length);
+	if (!story.data.prompts.length) return null;
+	return (
+		<span class="live-prompts" data-roving role="group" aria-label="Texts to try">
+			{story.data.prompts.map((x, i) => (
+				<button
+					type="button"
+					{...rove(i)}
+					key={x.text}
+					class="button"
+					title={x.says}
+					aria-pressed={story.text === x.text}
+					onClick={() => {
+						change({ layer: String(x.layer), head: String(x.head) });
+						story.setText(x.text);
+					}}
+				>
+					{x.text}
+				</button>
+			))}
+		</span>
 	);
 }
 
@@ -120,7 +130,9 @@ function Tokens({ model, story }: { model: ModelData; story: Story }) {
 								weight === null
 									? undefined
 									: {
-											background: `color-mix(in srgb, var(--c-attn) ${Math.round(70 * weight)}%, var(--panel))`,
+											borderColor:
+												weight < 0.25 ? undefined : "var(--c-attn)",
+											background: `color-mix(in srgb, var(--c-attn) ${Math.round(45 * weight)}%, var(--panel))`,
 										}
 							}
 							onClick={() =>
