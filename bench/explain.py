@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ NUMBERS = {
     "a name": "7B",
 }
 SEED, MANY = 11, 400
+TRUTH = Path(__file__).parents[1] / "tests" / "truth"
 
 
 def false_explanations(like: str | None, step: int = 1) -> dict[str, object]:
@@ -59,6 +61,42 @@ def false_explanations(like: str | None, step: int = 1) -> dict[str, object]:
     }
 
 
+def printed_and_made_up() -> list[dict[str, object]]:
+    """Count the explanations of numbers that public programs printed, and the false ones among
+    them, and those of numbers that no program can have printed.
+    """
+    import llamath
+
+    first, second = (
+        json.loads((TRUTH / f"{name}.json").read_text())
+        for name in ("printed_counts", "printed_counts_2")
+    )
+    samples = (second, second["held_out"])
+    printed = [*first["counts"], *(x for y in samples for x in y["counts"])]
+    explained = false = 0
+    for number, what, words in printed:
+        report = llamath.explain(number)
+        if report.explained:
+            found = report.candidates[0]
+            explained += 1
+            if not all(word in " ".join((found.summary, *found.also)) for word in words):
+                false += 1
+                print(f"  false: {number:,}, {what}: {found.summary}")
+    made_up = [x for y in samples for x in y["made_up"]]
+    claimed = sum(llamath.explain(x).explained for x in made_up)
+    print(f"  {explained} of {len(printed)} printed numbers are explained, {false} falsely;")
+    print(f"  {claimed} of {len(made_up)} made-up numbers get an explanation")
+    return [
+        {
+            "title": "printed numbers",
+            "numbers": len(printed),
+            "explained": explained,
+            "false": false,
+        },
+        {"title": "made-up numbers", "numbers": len(made_up), "explained": claimed},
+    ]
+
+
 def main() -> None:
     commands: dict[str, Command] = {"python -c pass": [PYTHON, "-c", "pass"]}
     commands |= {name: [LLAMATH, "explain", x] for name, x in NUMBERS.items()}
@@ -73,6 +111,7 @@ def main() -> None:
         report("explain", side_by_side(commands, 5, ("0", "1")), "python -c pass", 5)
     ]
     print()
+    results += printed_and_made_up()
     results += [
         false_explanations(like)
         for like in (

@@ -21,7 +21,7 @@ Understand a model
     explain           which model, with which change, has this many parameters
     design            dimensions for a number of parameters
     models            the presets
-    lesson            a lesson about a model, with questions made from its tree
+    lesson            a lesson about a model, with questions made from its tree; or all lessons
     check             an answer to a question of a lesson, and the mistake behind a wrong one
     walk              every weight of a tree, streamed
 
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .analysis.code.code_report import CodeReport as CodeReport
     from .analysis.learn.diagnosis import Checked as Checked
     from .analysis.learn.exercise import Exercise as Exercise
+    from .analysis.learn.worksheet import LessonList as LessonList
     from .analysis.learn.worksheet import Worksheet as Worksheet
     from .analysis.size.cost.cost_report import CostReport as CostReport
     from .analysis.size.fit.fit_comparison import FitComparison as FitComparison
@@ -239,7 +240,7 @@ _MODULES = {
     "analysis.understand.preset_list": "PresetList",
     "analysis.learn.diagnosis": "Checked",
     "analysis.learn.exercise": "Exercise",
-    "analysis.learn.worksheet": "Worksheet",
+    "analysis.learn.worksheet": "LessonList Worksheet",
     "generation.sampling_parameters": "Sampling",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .analysis.graph.image_pass import Images
     from .analysis.learn.diagnosis import Checked
     from .analysis.learn.exercise import Exercise
-    from .analysis.learn.worksheet import Worksheet
+    from .analysis.learn.worksheet import LessonList, Worksheet
     from .analysis.size.cost.cost_report import CostReport
     from .analysis.size.fit.fit_comparison import FitComparison
     from .analysis.size.fit.fit_report import FitReport
@@ -251,18 +251,30 @@ def code(
     return answer_code(load_family(model), question)
 
 
+@overload
+def lesson() -> LessonList: ...
+@overload
 def lesson(
     name: str,
     *,
     model: Source | None = None,
     questions: int | None = None,
     seed: int | None = None,
-) -> Worksheet:
+) -> Worksheet: ...
+def lesson(
+    name: str | None = None,
+    *,
+    model: Source | None = None,
+    questions: int | None = None,
+    seed: int | None = None,
+) -> Worksheet | LessonList:
     """Return a lesson about a model, with questions whose answers are numbers of its tree; it
     iterates over them, and `check` tells what is wrong with an answer.
 
-    Without a number and a seed, the questions are those that `llamath learn` asks, in order.
+    Without a name, return the list of lessons. Without a number and a seed, the questions are those
+    that `llamath learn` asks, in order.
 
+    name: Lesson, such as matrix or cache.
     model: Model to ask about, if not the lesson's own.
     questions: Number of questions, chosen at random.
     seed: Choose the same questions again: the same number.
@@ -270,6 +282,12 @@ def lesson(
     from .questions.parameter_questions import LessonQuestion
 
     question = LessonQuestion.parse(model=model, questions=questions, seed=seed)
+    if name is None:
+        if (model, questions, seed) != (None, None, None):
+            raise ArgumentError(
+                "name", " is missing: which lesson?", hint=f"{Call('lesson')} lists them"
+            )
+        return answer_lessons()
     return answer_lesson(name, question)
 
 
@@ -969,6 +987,13 @@ def answer_lesson(name: str, question: LessonQuestion) -> Worksheet:
     from .analysis.learn.worksheet import make_worksheet
 
     return make_worksheet(name, question.model, question.questions, question.seed)
+
+
+def answer_lessons() -> LessonList:
+    """Return the list of lessons, with what the learner has done."""
+    from .analysis.learn.worksheet import list_lessons
+
+    return list_lessons()
 
 
 def check(question: Exercise, answer: str | int) -> Checked:

@@ -890,9 +890,8 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
             raise config.error(
                 key, f"asks for {feature}, which this family does not have", other_ways()
             )
-    counts = {
-        int(experts.n) for layer, _ in tree.layers.distinct() for experts in iter_stacks(layer)
-    }
+    stacks = [x for layer, _ in tree.layers.distinct() for x in iter_stacks(layer)]
+    counts = {int(x.n) for x in stacks}
     for key in _EXPERT_KEYS:
         if key in unread and isinstance(n := config.data[key], int) and n > 1 and n not in counts:
             raise config.error(
@@ -900,17 +899,16 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
                 f"asks for {n} experts, which this family does not have",
                 "is model_type right? " + other_ways(),
             )
-    for layer, _ in tree.layers.distinct():
-        for experts in iter_stacks(layer):
-            least = 0 if experts.first else 1  # no token of text passes through experts for images
-            if experts.active is not None and not least <= experts.active <= experts.n:
-                message = (
-                    f"{config.source}: a token cannot pass through {experts.active} of "
-                    f"{experts.n} experts"
-                )
-                raise ConfigError(
-                    message, hint="num_experts_per_tok should be at most the number of experts"
-                )
+    for experts in stacks:
+        least = 0 if experts.first else 1  # no token of text passes through experts for images
+        if experts.active is not None and not least <= experts.active <= experts.n:
+            message = (
+                f"{config.source}: a token cannot pass through {experts.active} of "
+                f"{experts.n} experts"
+            )
+            raise ConfigError(
+                message, hint="num_experts_per_tok should be at most the number of experts"
+            )
 
 
 def _config_notes(config: Config, unread: list[str], outer: Config | None) -> list[str]:

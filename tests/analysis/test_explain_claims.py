@@ -108,6 +108,32 @@ def test_claim_and_near_miss_are_told_apart() -> None:
     assert near["explained"] is False and near["candidates"][0]["likelihood"] == ""
 
 
+def test_exact_candidates_are_no_near_misses() -> None:
+    """3,821,081,088 is Phi-3 mini with rotary frequencies, as a mistake or as a count."""
+    report = llamath.explain(3_821_081_088)
+    assert {x.exact for x in report.candidates} == {True}
+    assert all(x.confidence is not None for x in report.candidates)
+    assert "by a mistake" in str(report) or "a guess: a mistake" in str(report)
+
+
+def test_files_of_2023_are_those_of_older_models() -> None:
+    (found,) = (x for x in llamath.explain(403).candidates if "of 2023" in x.summary)
+    assert found.base == "Llama 2 13B" and "Falcon3 10B" not in found.also
+    assert not llamath.explain(403, like="falcon3-10b").candidates
+
+
+def test_replaced_size_is_a_number_in_the_formula() -> None:
+    change = llamath.explain(4_651_551_744).candidates[0].terms[1]
+    assert change.formula == "3·L·11008·d − 3·L·F·d"
+
+
+def test_unexplained_number_has_a_hint() -> None:
+    assert "--like MODEL tries one model" in " ".join(run("7000000001").stdout.split())
+    named = run("7000000001", "--like", "mamba-130m").stdout
+    assert "llamath ls PATH" in named and "--like" not in named
+    assert "llamath ls" not in run("8030261248", "--like", "llama-3-8b").stdout
+
+
 @pytest.mark.parametrize(
     "slug",
     ["llama-3.1-8b", "mixtral-8x7b", "gpt2", "phi-3-mini", "gemma-2-2b", "qwen2.5-vl-7b"],

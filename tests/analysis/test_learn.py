@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import llamath
+from llamath.analysis.learn.account import Account
 from llamath.analysis.learn.answer_parser import NotANumber, parse_answer
 from llamath.analysis.learn.course import LESSONS, exercises_of, find_lesson, study_of
 from llamath.analysis.learn.diagnosis import (
@@ -157,6 +158,20 @@ def test_every_mistake_is_recovered_from_its_number(slug: str) -> None:
             assert [y.bits for y in findings] == sorted(y.bits for y in findings)
             recovered += len(expected)
     assert recovered > 100
+
+
+@pytest.mark.parametrize("slug", MODELS)
+def test_question_can_be_read_by_itself(slug: str) -> None:
+    for x in exercises(slug):
+        assert not x.text.startswith(("And ", "Then ", "It ", "They ")), x.text
+        assert " such " not in x.text, x.text
+
+
+def test_changed_account_has_the_sum_of_its_products() -> None:
+    for x in exercises("qwen2.5-0.5b"):
+        for mistake, wrong in wrong_accounts(x):
+            anew = Account(products=wrong.products, scale=wrong.scale)
+            assert wrong.number == anew.number == wrong.scale * int(wrong.value), mistake.name
 
 
 @pytest.mark.parametrize(

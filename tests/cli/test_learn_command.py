@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
+from llamath.analysis.learn.course import LESSONS
 from llamath.analysis.learn.learner_progress import LearnerProgress
 from llamath.cli import cli
 
@@ -306,6 +307,14 @@ def test_bad_answer_files_are_refused(document: Any, words: str, tmp_path: Path)
 def test_bad_input_is_an_error_with_a_hint(typed: list[str], words: str) -> None:
     done = learn(*typed, code=2)
     assert words in done.stderr.replace("\n", " ") and "Traceback" not in done.stderr
+
+
+def test_python_lists_the_lessons_as_the_command_does() -> None:
+    lessons = llamath.lesson()
+    assert [x.name for x in lessons] == [x.name for x in LESSONS]
+    assert str(lessons) == CliRunner().invoke(cli, ["learn"]).stdout.strip()
+    with pytest.raises(llamath.LlamathError, match="which lesson"):
+        llamath.lesson(seed=7)  # type: ignore[call-overload]
 
 
 def test_python_has_lessons_and_checks() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llamath.analysis.code.specialize import Specialization, support_sources
+from llamath.analysis.code.symbols import walk
 
 SOURCES = support_sources()
 
@@ -106,3 +107,8 @@ def test_each_structure_is_valid_and_mentions_only_what_it_has(function: str) ->
             read = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name)} - known
             assert not read & (set(names) | numbers)
             assert max(map(len, text.split("\n"))) <= 100
+
+
+def test_walk_visits_nodes_in_the_order_of_ast() -> None:
+    for source in SOURCES.values():
+        assert list(walk(source.node)) == list(ast.walk(source.node))

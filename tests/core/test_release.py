@@ -7,18 +7,25 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import dist
+import llamath
 import lock
 from llamath.native import build
 from llamath.native.build import find_compiler
 from native.kernel_library import Library
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_package_has_the_version_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert llamath.__version__ == project["version"]
 
 
 def test_lock_files_cover_the_project() -> None:

@@ -417,9 +417,9 @@ def _print_help(ctx: click.Context, _option: click.Parameter, requested: bool) -
 
 def _print_version(ctx: click.Context, _option: click.Parameter, requested: bool) -> None:
     if requested and not ctx.resilient_parsing:
-        from importlib.metadata import version
+        from .. import __version__  # importlib.metadata costs as much as all other imports
 
-        echo(f"llamath, version {version('llamath')}")
+        echo(f"llamath, version {__version__}")
         ctx.exit()
 
 
@@ -570,15 +570,18 @@ def shared_option_records(ctx: click.Context) -> list[tuple[str, str]]:
 def main() -> NoReturn:
     """Run the command line."""
     prepare_streams()
-    # the modules imported so far live until the end: the garbage collector need not look through
-    # them again
+    # the modules imported so far live until the end, as do trees and tables: the garbage collector
+    # need not look through them again and again, and not at the end either
     gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
     try:
         cli.main()
     except SystemExit as ended:
         if under_torchrun():
             _exit_rank(ended.code)
         raise
+    finally:
+        gc.freeze()
     raise AssertionError("the command line exits")
 
 

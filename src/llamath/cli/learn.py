@@ -62,7 +62,10 @@ def command(
     if not name:
         if asked.given or output or solutions:
             raise click.UsageError("which lesson? `llamath learn` lists them")
-        return _list(form)
+        from ..api import answer_lessons
+
+        echo_report(answer_lessons(), form)
+        return 0
     from ..analysis.learn.worksheet import make_worksheet
 
     sheet = make_worksheet(
@@ -74,16 +77,6 @@ def command(
         echo_report(sheet, form)
     else:
         _run(sheet)
-    return 0
-
-
-def _list(form: str | None) -> int:
-    from ..analysis.learn.course import LESSONS
-    from ..analysis.learn.learner_progress import LearnerProgress
-    from ..analysis.learn.worksheet import LessonList
-
-    progress = LearnerProgress()
-    echo_report(LessonList(done={x.name: progress.count(x.name) for x in LESSONS}), form)
     return 0
 
 

@@ -324,6 +324,8 @@ class Config:
 
         If that is not known, they are an error.
         """
+        if "|" not in keys:
+            return keys
         names = keys.split("|")
         present = [name for name in names if self.data.get(name) is not None]
         if chosen := [name for name in present if name in self.preferred]:

@@ -160,6 +160,10 @@ class Expr(int):
     @property
     def symbol(self) -> str:
         """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
+        if len(self.terms) == 1:
+            ((monomial, k),) = self.terms.items()
+            if k == 1 and len(monomial) == 1:  # a letter, as most sizes are
+                return monomial[0].symbol
         return _format(self.terms, lambda atom: atom.symbol)
 
     @property
@@ -179,6 +183,21 @@ class Expr(int):
     def letters(self) -> dict[str, int]:
         """The dimensions in it, with their values; not those that an alias stands for."""
         return {atom.symbol: atom.value for atom in self._leaves() if isinstance(atom, Letter)}
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The symbols of all letters in it, also of those that an alias stands for."""
+        found = set()
+        for monomial in self.terms:
+            for atom in monomial:
+                if isinstance(atom, Letter):
+                    found.add(atom.symbol)
+                elif isinstance(atom, Call):
+                    found.update(*(x.symbols for x in atom.arguments))
+                elif isinstance(atom, (Alias, Group)):
+                    content = atom.definition if isinstance(atom, Alias) else atom.content
+                    found |= content.symbols
+        return frozenset(found)
 
     @property
     def variables(self) -> frozenset[str]:
@@ -223,11 +242,7 @@ class Expr(int):
         """Return the same expression with other values or expressions in place of letters:
         numbers give letters with these values.
         """
-        if all(
-            isinstance(atom, Letter) and atom.symbol not in values
-            for monomial in self.terms
-            for atom in monomial
-        ):
+        if self.symbols.isdisjoint(values):
             return self
         return total(
             product((k, *(_replace_letter(atom, values) for atom in monomial)))

@@ -131,7 +131,10 @@ class Block(Record):
         kept: tuple[tuple[str, Weight | Block | Stack], ...] | None = vars(self).get("_children")
         if kept is None:  # a Block never changes
             parts = ((x, getattr(self, x)) for x in self.fields if x not in self.excluded)
-            kept = tuple([(name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack))])
+            # the type of a Stack, since Sequence's check of its subclasses is slow
+            kept = tuple(
+                [(n, x) for n, x in parts if isinstance(x, (Weight, Block)) or type(x) is Stack]
+            )
             vars(self)["_children"] = kept
         return kept
 
@@ -142,8 +145,8 @@ class Block(Record):
 
     def split(self, name: str, weight: Weight) -> Split | None:
         """The sharding of a weight directly in this field; None: replicated on every rank."""
-        cut, n = self.cuts.get(name), len(weight.shape)
-        if cut is None or not -n <= cut.axis < n:
+        cut = self.cuts.get(name)
+        if cut is None or not -(n := len(weight.shape)) <= cut.axis < n:
             return None
         axis = cut.axis % n
         parts = int(getattr(self, cut.parts) if cut.parts else weight.shape[axis])
@@ -307,11 +310,12 @@ def tie(block: B, path: str) -> B:
 def iter_stacks(block: Block) -> Iterator[Stack]:
     """Yield every Stack inside a block, at any depth."""
     for _, child in block.children:
-        if isinstance(child, Stack):
-            yield child
-            yield from (inner for x, _ in child.distinct() for inner in iter_stacks(x))
-        elif isinstance(child, Block):
+        if isinstance(child, Block):
             yield from iter_stacks(child)
+        elif not isinstance(child, Weight):
+            yield child
+            for x, _ in child.distinct():
+                yield from iter_stacks(x)
 
 
 class FoldedBlock(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -179,16 +180,27 @@ def _modules_like(model_type: str) -> Iterator[str]:
     wanted = model_type.replace("-", "_")
 
     def shared(name: str) -> int:
-        return len(os.path.commonprefix([name, wanted]))  # noqa: RUF071 - of characters
+        n = 0
+        for a, b in zip(name, wanted, strict=False):
+            if a != b:
+                break
+            n += 1
+        return n
 
+    for name, folder in sorted(_module_names(), key=lambda x: -shared(x[0])):
+        yield f".{folder}.{name}" if folder else f".{name}"
+
+
+@cache
+def _module_names() -> list[tuple[str, str]]:
+    """Return the name and the folder of each module."""
     names = [
         (file.removesuffix(".py"), folder)
         for folder in _FOLDERS
         for file in os.listdir(os.path.join(os.path.dirname(__file__), folder))
         if file.endswith(".py") and file != "__init__.py"
     ]
-    for name, folder in sorted(names, key=lambda x: (-shared(x[0]), x[1], x[0])):
-        yield f".{folder}.{name}" if folder else f".{name}"
+    return sorted(names, key=lambda x: (x[1], x[0]))
 
 
 def _import_family(module: str) -> Family:

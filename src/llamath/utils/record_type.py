@@ -19,6 +19,8 @@ class Record:
     fields: ClassVar[tuple[str, ...]] = ()
     # the entries of `to_json`, in order; empty means every field
     json_fields: ClassVar[tuple[str, ...]] = ()
+    _allowed: ClassVar[frozenset[str]] = frozenset()
+    _required: ClassVar[frozenset[str]] = frozenset()  # fields without a default
 
     def __init_subclass__(cls) -> None:
         own = (
@@ -27,15 +29,21 @@ class Record:
             if "ClassVar" not in str(kind)
         )
         cls.fields = (*cls.fields, *(name for name in own if name not in cls.fields))
+        cls._allowed = frozenset(cls.fields)
+        cls._required = frozenset(name for name in cls.fields if not hasattr(cls, name))
 
     def __init__(self, **values: Any) -> None:
-        for name in self.fields:
-            if name not in values and not hasattr(type(self), name):
-                raise TypeError(f"{type(self).__name__} needs {name!r}")
-        if unknown := values.keys() - set(self.fields):
-            raise TypeError(f"{type(self).__name__} has no field {sorted(unknown)[0]!r}")
+        if not self._required <= values.keys() <= self._allowed:
+            raise self._wrong_fields(values)
         vars(self).update(values)
         self.__post_init__()
+
+    def _wrong_fields(self, values: Mapping[str, Any]) -> TypeError:
+        for name in self.fields:
+            if name in self._required and name not in values:
+                return TypeError(f"{type(self).__name__} needs {name!r}")
+        unknown = sorted(values.keys() - self._allowed)
+        return TypeError(f"{type(self).__name__} has no field {unknown[0]!r}")
 
     def __post_init__(self) -> None:
         """Check the values; called when a record has been made, whoever made it."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...core.tree import Block
 from .forward_code import ForwardWriter, Line
 from .recorded_code import Body
-from .symbols import DIM, NUMBER, clone, is_dimension, is_number, parse, tag_of, unparse
+from .symbols import DIM, NUMBER, clone, is_dimension, is_number, parse, tag_of, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ class ClassCode:
                 setattr(first, side, self._merge(parts, hint, in_forward=in_forward))
             return first
         if any(map(is_dimension, nodes)):
-            names = (y.id for x in nodes for y in ast.walk(x) if isinstance(y, ast.Name))
+            names = (y.id for x in nodes for y in walk(x) if isinstance(y, ast.Name))
             letter = next((x.removeprefix(DIM) for x in names if x.startswith(DIM)), hint)
             return self._hole(nodes, letter.rstrip("0123456789") or letter, in_forward)
         if any(map(is_number, nodes)):
@@ -141,7 +141,7 @@ class ClassCode:
         sizes = all(is_number(x) or is_dimension(x) for x in nodes)
         assert sizes or not in_forward, "variants of one class compute the same"
         key = tuple(map(ast.dump, nodes))
-        has_calls = any(isinstance(y, ast.Call) for x in nodes for y in ast.walk(x))
+        has_calls = any(isinstance(y, ast.Call) for y in walk(nodes))
         key += (str(len(self._holes)),) if has_calls else ()
         if key not in self._holes:
             name = hint
@@ -166,9 +166,7 @@ class ClassCode:
     def _find_names(self) -> None:
         in_forward = _names(x.tree for x in self.lines)
         in_init = _names(x.tree for x in self.attributes)
-        read = {
-            y.attr for x in self.lines for y in ast.walk(x.tree) if isinstance(y, ast.Attribute)
-        }
+        read = {y.attr for x in self.lines for y in walk(x.tree) if isinstance(y, ast.Attribute)}
         own = {x.name for x in self.attributes}
         # placeholders that forward reads, parameters that it does, and whether any needs the config
         self.kept_symbols = [x for x in in_forward if x.startswith((DIM, NUMBER))]

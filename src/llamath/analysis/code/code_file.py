@@ -22,7 +22,7 @@ from .forward_code import Line
 from .line_breaks import WIDTH, break_line, with_comment, wrap
 from .model_code import ModelWriter
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, clone, tag_of, unparse
+from .symbols import DIM, NUMBER, clone, tag_of, unparse, walk
 
 
 class FileLine(Record):
@@ -173,7 +173,7 @@ class FileWriter:
             y.id
             for code in self._code.classes
             for tree in (*(x.tree for x in code.attributes), *(x.tree for x in code.lines))
-            for y in ast.walk(tree)
+            for y in walk(tree)
             if isinstance(y, ast.Name) and y.id.startswith((DIM, NUMBER))
         )
         letters = dict(self._code.letters) | self._code.symbols.letters
@@ -341,15 +341,14 @@ class FileWriter:
         self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
     ) -> Iterator[str]:
         """Yield the lines that keep numbers of the config for the forward pass."""
-        read = {y.id for x in trees for y in ast.walk(x) if isinstance(y, ast.Name)}
+        read = {y.id for y in walk(trees) if isinstance(y, ast.Name)}
         pairs = []
         for symbol in code.kept_symbols:
             if symbol in read:
                 name = self._fields[symbol]
                 pairs.append((name + "_" * (name in own), f"c.{name}"))
-        pairs += [
-            (x, x) for x in code.kept_parameters if f"self.{x}" in " ".join(map(unparse, trees))
-        ]
+        text = " ".join(map(unparse, trees)) if code.kept_parameters else ""
+        pairs += [(x, x) for x in code.kept_parameters if f"self.{x}" in text]
         fields = list(self._fields.values())
         pairs = sorted(dict.fromkeys(pairs), key=lambda x: _place(fields, x[1]))
         while pairs:

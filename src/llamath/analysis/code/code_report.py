@@ -12,7 +12,6 @@ from ...render.tables import Code, Column, Part, Table
 from ...utils.errors import LlamathError, nearest, safe
 from .checkpoint_names import scheme_of_files
 from .code_file import FileLine, FileWriter
-from .formulas import formula_lines
 
 
 class CodeReport(Report):
@@ -74,7 +73,12 @@ def write_code(
     """Write the code of a model, or one class or function of it."""
     text = model.text
     writer = FileWriter(text, scheme_of_files(text), hf_attributes=names == "hf")
-    lines = formula_lines(writer, latex=form == "latex") if form != "torch" else writer.lines()
+    if form == "torch":
+        lines = writer.lines()
+    else:
+        from .formulas import formula_lines
+
+        lines = formula_lines(writer, latex=form == "latex")
     parts = tuple(dict.fromkeys(x.block for x in lines if x.block))
     if part:
         lines = _part(lines, parts, part)

@@ -16,7 +16,7 @@ from .class_code import ClassCode
 from .code_file import FileLine, FileWriter
 from .line_breaks import wrap
 from .recorded_code import is_module
-from .symbols import DIM, NUMBER
+from .symbols import DIM, NUMBER, walk
 
 _SAME = ("unflatten", "flatten", "float", "type_as", "expand", "view")
 """Methods that change a shape or a dtype, not the mathematics."""
@@ -132,7 +132,7 @@ class Formulas:
 
     @staticmethod
     def _is_tensor(x: ast.expr) -> bool:
-        names = [y for y in ast.walk(x) if isinstance(y, ast.Name)]
+        names = [y for y in walk(x) if isinstance(y, ast.Name)]
         return any(not y.id.startswith((DIM, NUMBER)) for y in names)
 
     def _call(self, x: ast.Call) -> str:
@@ -277,6 +277,7 @@ def _space(comment: str, latex: bool) -> str:
     if not re.fullmatch(r"\([^()]*\)", shape) or "…" in shape:
         return ""
     sizes = [x.strip() for x in shape.strip("()").split(",")]
+    sizes = [f"({x})" if " + " in x else x for x in sizes]
     if latex:
         joined = r" \times ".join(x.replace("·", r" \cdot ") for x in sizes)
         return rf" \quad \in \mathbb{{R}}^{{{joined}}}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -137,6 +137,18 @@ def clone(x: Any) -> Any:
     return [clone(y) for y in x] if isinstance(x, list) else x
 
 
+def walk(tree: Any) -> Iterator[ast.AST]:
+    """Yield every node of a tree, or of the trees in a list, faster than `ast.walk`."""
+    todo = [*tree] if isinstance(tree, list) else [tree]
+    for x in todo:
+        for value in [getattr(x, name, None) for name in x._fields]:
+            if isinstance(value, list):
+                todo += [y for y in value if isinstance(y, ast.AST)]
+            elif isinstance(value, ast.AST):
+                todo.append(value)
+        yield x
+
+
 class Substitute(ast.NodeTransformer):
     """Puts expressions in the place of names."""
 
@@ -151,7 +163,7 @@ def _parsed(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
     """Return the tree of a template, without arguments at the end of a call that are None."""
     found = parse(template)
     absent = {k for k, v in values.items() if isinstance(v, ast.Constant) and v.value is None}
-    for node in ast.walk(found) if absent else ():
+    for node in walk(found) if absent else ():
         while (
             isinstance(node, ast.Call)
             and node.args

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import prod
+from operator import is_
 from typing import NamedTuple
 
 from ...core.expr import Expr, product, total
@@ -36,16 +37,27 @@ class Product(NamedTuple):
         """Return one factor; None if it has none of this name."""
         return next((x for own, x in self.factors if own == name), None)
 
+    def without(self, *names: str) -> Product:
+        """Return it without these factors."""
+        return self._replace(factors=tuple([x for x in self.factors if x[0] not in names]))
+
     def with_factor(self, name: str, value: int) -> Product:
         """Return it with another value of a factor, or with one more."""
         new = Expr.const(value)
-        if self.factor(name) is None:
+        old = self.factor(name)
+        if old is new:
+            return self
+        if old is None:
             return self._replace(factors=(*self.factors, (name, new)))
         changed = ((own, new if own == name else x) for own, x in self.factors)
         return self._replace(factors=tuple(changed))
 
     def with_letters(self, values: Mapping[str, int]) -> Product:
-        """Return it with other values or expressions in place of letters."""
+        """Return it with other values or expressions in place of letters: itself where it has
+        none of them.
+        """
+        if all(x.symbols.isdisjoint(values) for _, x in self.factors):
+            return self
         changed = ((name, x.with_letters(values)) for name, x in self.factors)
         return self._replace(factors=tuple(changed))
 
@@ -69,18 +81,34 @@ class Account(Record):
         """The sum as a number, which is not whole where units are mixed up."""
         kept: Fraction | int | None = vars(self).get("_number")
         if kept is None:
-            plain = sum([x.number for x in self.products])
+            plain = sum(self._numbers)
             kept = vars(self)["_number"] = plain if self.scale == 1 else self.scale * plain
+        return kept
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        """The numbers of the products; a changed account keeps those of unchanged ones."""
+        kept: Sequence[int] | None = vars(self).get("_kept_numbers")
+        if kept is None:
+            kept = vars(self)["_kept_numbers"] = [x.number for x in self.products]
         return kept
 
     def each(self, change: Callable[[Product], Product | None]) -> Account:
         """Return the account with changed products; None leaves one out."""
-        found = (change(x) for x in self.products)
-        return self.replace(products=tuple(x for x in found if x is not None))
+        products, numbers = [], []
+        for x, n in zip(self.products, self._numbers, strict=True):
+            if (new := change(x)) is not None:
+                products.append(new)
+                numbers.append(n if new is x else new.number)
+        if len(products) == len(self.products) and all(map(is_, products, self.products)):
+            return self
+        changed = Account(products=tuple(products), scale=self.scale)
+        vars(changed)["_kept_numbers"] = numbers
+        return changed
 
     def without(self, chosen: Chosen) -> Account:
         """Return the account without some of its products."""
-        return self.replace(products=tuple(x for x in self.products if not chosen(x)))
+        return self.each(lambda x: None if chosen(x) else x)
 
     def plus(self, more: Iterable[Product]) -> Account:
         """Return the account with more products."""

@@ -194,15 +194,20 @@ def wrong_accounts(exercise: Exercise) -> Sequence[tuple[Mistake, Account]]:
     """Return each mistake that changes the answer, with the account that it makes; an exercise
     keeps them.
     """
-    kept: list[tuple[Mistake, Account]] | None = vars(exercise).get("_wrong")
+    kept: Sequence[tuple[Mistake, Account]] | None = vars(exercise).get("_wrong")
     if kept is None:
-        made = (
-            (x, x.wrong(exercise.study, exercise.account))
-            for x in (*exercise.mistakes, *MISTAKES)
-            if exercise.kind in x.kinds
-        )
-        kept = vars(exercise)["_wrong"] = [(x, wrong) for x, wrong in made if wrong is not None]
+        kept = vars(exercise)["_wrong"] = make_mistakes(exercise, (*exercise.mistakes, *MISTAKES))
     return kept
+
+
+def make_mistakes(
+    exercise: Exercise, mistakes: Iterable[Mistake]
+) -> Sequence[tuple[Mistake, Account]]:
+    """Return each of these mistakes that changes the answer, with the account that it makes."""
+    made = [
+        (x, x.wrong(exercise.study, exercise.account)) for x in mistakes if exercise.kind in x.kinds
+    ]
+    return [(x, wrong) for x, wrong in made if wrong is not None]
 
 
 def two_mistakes(
@@ -258,7 +263,12 @@ def _terms_alone(account: Account) -> Iterator[Finding]:
 
 def term_name(x: Product) -> str:
     """Return the name of a term as it is spoken of."""
-    name = x.path.removesuffix(".weight")
+    return spoken_path(x.path)
+
+
+def spoken_path(path: str) -> str:
+    """Return the path of a weight as it is spoken of."""
+    name = path.removesuffix(".weight")
     words = {
         "embed": "the embedding",
         "head": "the output head",

@@ -4,8 +4,9 @@ whose sum is the number of the tree or of its graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from ...core.attention_facts import AttentionWindow
 from ...core.blocks import MLP, Attention, Decoder, MoE
@@ -13,7 +14,7 @@ from ...core.expr import Expr, product
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import RecurrentMixer
 from ...core.parameter_count import Section, WeightRow, sections_of
-from ...core.tree import Block, CountedOnly, fold_blocks
+from ...core.tree import Block, CountedOnly, Stack, fold_blocks
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
@@ -22,6 +23,7 @@ from ..graph.recorder import Graph, record
 from ..size.memory.cache_bytes import CacheSpec, cache_specs
 from .account import Account, Product
 
+B = TypeVar("B", bound=Block)
 BF16_BYTES = 2
 
 
@@ -57,56 +59,52 @@ class Study(Record):
         kinds = [x for x in self.sections if x.name == "layers"]
         return next((x for x in kinds if _has(x, "attn.q.weight")), kinds[0] if kinds else None)
 
-    def _first(self, kind: type[Block]) -> Block | None:
-        return next((x.block for x in fold_blocks(self.tree) if isinstance(x.block, kind)), None)
+    def _blocks(self) -> Iterator[tuple[str, Block]]:
+        """Yield each distinct block with its path, in tree order, as far as they are asked for."""
+        for name, child in self.tree.children:
+            if isinstance(child, Block):
+                yield from ((f"{name}.{x.pattern}", x.block) for x in fold_blocks(child))
+            elif isinstance(child, Stack):
+                for part, _ in child.distinct():
+                    yield from ((f"{name}.{x.pattern}", x.block) for x in fold_blocks(part, 1))
+
+    def _first(self, kind: type[B], end: str = "") -> B | None:
+        """Return the first block of a kind, or the first one whose path ends so."""
+        found = (x for path, x in self._blocks() if isinstance(x, kind) and path.endswith(end))
+        return next(found, None)
 
     @cached_property
     def attention(self) -> Attention | None:
         """The first block with query heads and key/value heads of its own."""
-        found = (
-            x.block
-            for x in fold_blocks(self.tree)
-            if isinstance(x.block, Attention) and x.pattern.startswith("layers")
-        )
-        return next((x for x in found if x.k is not None and x.v is not None), None)
+        found = (x for path, x in self._blocks() if path.startswith("layers"))
+        attentions = (x for x in found if isinstance(x, Attention))
+        return next((x for x in attentions if x.k is not None and x.v is not None), None)
 
     @cached_property
     def latent(self) -> LatentAttention | None:
         """The first latent attention."""
-        found = self._first(LatentAttention)
-        return found if isinstance(found, LatentAttention) else None
+        return self._first(LatentAttention)
 
     @cached_property
     def moe(self) -> MoE | None:
         """The first mixture of experts."""
-        found = self._first(MoE)
-        return found if isinstance(found, MoE) else None
+        return self._first(MoE)
 
     @cached_property
     def mlp(self) -> MLP | None:
         """The first dense MLP."""
-        found = (
-            x.block
-            for x in fold_blocks(self.tree)
-            if isinstance(x.block, MLP) and x.pattern.endswith(".mlp")
-        )
-        return next(found, None)
+        return self._first(MLP, ".mlp")
 
     @cached_property
     def recurrence(self) -> RecurrentMixer | None:
         """The first recurrent mixer."""
-        found = self._first(RecurrentMixer)
-        return found if isinstance(found, RecurrentMixer) else None
+        return self._first(RecurrentMixer)
 
     @property
     def window(self) -> AttentionWindow | None:
         """The first window of attention that is shorter than the context."""
-        found = (
-            x.block.window
-            for x in fold_blocks(self.tree)
-            if isinstance(x.block, Attention) and x.block.window.max_lookback
-        )
-        return next(found, None)
+        windows = (x.window for _, x in self._blocks() if isinstance(x, Attention))
+        return next((x for x in windows if x.max_lookback), None)
 
     @property
     def heads(self) -> Expr | None:
@@ -150,14 +148,23 @@ class Study(Record):
 
     def weights(self, chosen: Callable[[Section, WeightRow], bool] | None = None) -> Account:
         """Return the weights of the whole model, or those chosen."""
+        if chosen is None:
+            return self._all_weights
         return Account(
             products=tuple(
-                _weight(section, row)
-                for section in self.sections
-                for row in section.rows
-                if chosen is None or chosen(section, row)
+                x
+                for x, (section, row) in zip(self._all_weights.products, self._rows, strict=True)
+                if chosen(section, row)
             )
         )
+
+    @cached_property
+    def _rows(self) -> Sequence[tuple[Section, WeightRow]]:
+        return [(section, row) for section in self.sections for row in section.rows]
+
+    @cached_property
+    def _all_weights(self) -> Account:
+        return Account(products=tuple([_weight(*x) for x in self._rows]))
 
     def layer_weights(
         self, chosen: Callable[[str], bool] | None = None, section: Section | None = None
@@ -168,7 +175,7 @@ class Study(Record):
         found = self.weights(
             lambda s, row: s is section and (chosen is None or chosen(row.pattern))
         )
-        return found.each(lambda x: x._replace(factors=_without(x, "layers")))
+        return found.each(lambda x: x.without("layers"))
 
     @cached_property
     def graph(self) -> Graph | None:
@@ -212,10 +219,6 @@ class Study(Record):
 
 def _has(section: Section, path: str) -> bool:
     return any(x.pattern == path for x in section.rows)
-
-
-def _without(x: Product, name: str) -> tuple[tuple[str, Expr], ...]:
-    return tuple((own, y) for own, y in x.factors if own != name)
 
 
 def _weight(section: Section, row: WeightRow) -> Product:

@@ -67,13 +67,15 @@ def _letters(**names: str) -> Change:
 
     def change(study: Study, account: Account) -> Account | None:
         values = {}
+        is_other = False
         for name, other in names.items():
             old: Expr | None = getattr(study, name)
             new: Expr | None = Expr.const(int(other)) if other.isdigit() else getattr(study, other)
             if old is None or new is None or len(old.letters) != 1:
                 return None
             values[old.symbol] = new
-        return account.each(lambda x: x.with_letters(values))
+            is_other = is_other or old != new
+        return account.each(lambda x: x.with_letters(values)) if is_other else None
 
     return change
 
@@ -107,8 +109,9 @@ def _mlp_width(value: Callable[[Study], int | None]) -> Change:
 
     def change(study: Study, account: Account) -> Account | None:
         F, new = study.mlp_width, value(study)
-        if F is None or new is None or len(F.letters) != 1:
+        if F is None or new is None or new == F or len(F.letters) != 1:
             return None
+        new = new if isinstance(new, Expr) else Expr.factor(new)  # no size of the model
         return account.each(lambda x: x.with_letters({F.symbol: new}) if _is_mlp(x) else x)
 
     return change
@@ -135,7 +138,9 @@ def _guessed_heads(study: Study, account: Account) -> Account | None:
     if h is None or H is None or len(h.letters) != 1 or int(study.width) % int(H):
         return None
     guess = int(study.width) // int(H)
-    return account.each(lambda x: x.with_letters({h.symbol: guess}))
+    if guess == h:
+        return None
+    return account.each(lambda x: x.with_letters({h.symbol: Expr.factor(guess)}))
 
 
 def _all_layers(study: Study, account: Account) -> Account | None:
@@ -208,10 +213,12 @@ def _rotary_buffers(study: Study, account: Account) -> Account | None:
 
 def _vocabulary(rows: int) -> Change:
     def change(study: Study, account: Account) -> Account | None:
-        V = Expr.const(study.tree.vocab)
+        V, number = Expr.const(study.tree.vocab), Expr.factor(rows)
         if len(V.letters) != 1:
             return None
-        return account.each(lambda x: x.with_letters({V.symbol: rows}) if x.path in _TABLES else x)
+        return account.each(
+            lambda x: x.with_letters({V.symbol: number}) if x.path in _TABLES else x
+        )
 
     return change
 

@@ -11,6 +11,7 @@ from ...render.tables import Column, Part, Table, Text, heading
 from ...utils.errors import LlamathError, nearest, safe
 from .course import LESSONS, exercises_of, find_lesson, study_of
 from .exercise import Exercise
+from .learner_progress import LearnerProgress
 from .lesson import Lesson
 from .study import ModelStudy
 
@@ -155,10 +156,21 @@ def make_worksheet(
     )
 
 
+def list_lessons() -> LessonList:
+    """Return the lessons, with what is kept of the learner's progress."""
+    progress = LearnerProgress()
+    return LessonList(done={x.name: progress.count(x.name) for x in LESSONS})
+
+
 class LessonList(Report):
     """The lessons in order, each with what the learner has done."""
 
     done: Mapping[str, int]  # lesson → questions that the learner has answered
+
+    @property
+    def entries(self) -> Sequence[Lesson]:
+        """The lessons."""
+        return LESSONS
 
     @property
     def summary(self) -> str:

@@ -310,7 +310,7 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     for i, n in enumerate(contexts):
         yield asker.ask(
             f"context {n}",
-            f"And for one sequence of {_tokens(n)}?",
+            f"How many bytes is the cache of one sequence of {_tokens(n)} in bf16?",
             study.cache(n),
             unit="bytes",
             kind="cache",
@@ -322,7 +322,7 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     n, B = contexts[0], 8
     yield asker.ask(
         "batch",
-        f"{B} sequences of {_tokens(n)} at once: how many bytes?",
+        f"How many bytes is the cache of {B} sequences of {_tokens(n)} at once, in bf16?",
         study.cache(n, B),
         unit="bytes",
         kind="cache",
@@ -331,7 +331,7 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "one byte",
-        f"And one sequence of {_tokens(n)} with a cache in fp8 (1 byte a number)?",
+        f"How many bytes is the cache of one sequence of {_tokens(n)} in fp8 (1 byte a number)?",
         study.cache(n, 1, 1),
         unit="bytes",
         kind="cache",
@@ -366,8 +366,9 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
 
 def _cache_text(study: ModelStudy) -> Iterator[str]:
     yield (
-        "A new token looks at the keys and values of all earlier ones. They do not change, so they "
-        "are kept: the KV cache. It grows with each token of each sequence, and has no weights."
+        "A token looks at the keys and values of all tokens up to itself. They do not change, so "
+        "they are kept: the KV cache. It grows with each token of each sequence, and has no "
+        "weights."
     )
     if study.attention is not None and study.kv_heads is not None:
         yield (
@@ -568,8 +569,8 @@ def _expert_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "active",
-        f"A token passes through {int(k)} of {E} experts in each such layer. How many parameters "
-        "does it use (the whole embedding counted)?",
+        f"A token passes through {int(k)} of {E} experts in each layer with experts. How many "
+        "parameters does it use (the whole embedding counted)?",
         active_account(study),
         hint="the total, with k experts in the place of E",
     )
@@ -607,7 +608,8 @@ def _design_exercises(study: ModelStudy) -> Iterator[Exercise]:
         if part.products:
             yield asker.ask(
                 name,
-                f"And {'the attention' if name == 'attention' else 'the MLP'} of a layer?",
+                "How many parameters does "
+                f"{'the attention' if name == 'attention' else 'the MLP'} of a layer have?",
                 part,
                 hint="its matrices (and biases, if it has some)",
             )
@@ -616,13 +618,13 @@ def _design_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "outside",
-        "And everything outside of the layers?",
+        "How many parameters are outside of the layers?",
         outside,
         hint="embedding, head, positions, final norm",
     )
     yield asker.ask(
         "total",
-        "And the whole model?",
+        "How many parameters does the whole model have?",
         total,
         hint="layers · one layer + the rest",
     )

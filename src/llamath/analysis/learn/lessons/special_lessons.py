@@ -57,7 +57,8 @@ def _latent_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "attention",
-        f"And all matrices of its attention: {', '.join(map(term_name, attention.products))}?",
+        "How many parameters do all matrices of the attention of a layer have: "
+        f"{', '.join(map(term_name, attention.products))}?",
         attention,
         hint="down to a short vector, and up again to all heads",
     )
@@ -187,7 +188,7 @@ def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
         )
     yield asker.ask(
         "mixer",
-        "And the whole recurrent mixer of a layer, vectors included?",
+        "How many parameters does the whole recurrent mixer of a layer have, vectors included?",
         mixer,
         hint=", ".join(term_name(x) for x in mixer.products),
         core=False,
@@ -196,7 +197,7 @@ def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
         state = states[0].state
         yield asker.ask(
             "state",
-            "How many numbers are in the state of one such layer, for one sequence?",
+            "How many numbers are in the state of one recurrent layer, for one sequence?",
             Account(products=(of_factors("state", state=state),)),
             unit="numbers",
             kind="shape",
@@ -204,7 +205,8 @@ def _recurrent_exercises(study: ModelStudy) -> Iterator[Exercise]:
         )
         yield asker.ask(
             "bytes",
-            f"{int(states[0].layers)} layers have such a state, in fp32. How many bytes is that?",
+            f"{int(states[0].layers)} recurrent layers have a state each, in fp32. How many bytes "
+            "is that for one sequence?",
             Account(
                 products=(
                     of_factors(

@@ -409,8 +409,18 @@ def _mlp_text(study: ModelStudy) -> Iterator[str]:
         )
         yield (
             "A plain MLP has two matrices and is often 4·d wide. With the gate it has three, so "
-            "Llama takes 2/3 of that width and rounds up: 11,008 and 14,336 come from this rule."
+            f"Llama takes 2/3 of that width{_width_rule(study, int(F))}"
         )
+
+
+def _width_rule(study: ModelStudy, F: int) -> str:
+    """Return how the width of the MLP follows from that of the model, as the end of a sentence."""
+    try:
+        config_to_args(study.model.config)
+    except ConfigError:
+        d = int(study.width)
+        return f"; here it is {'4·d' if 4 * d == F else f'{F / d:.2f}·d'}."
+    return " and rounds up: 11,008 and 14,336 come from this rule."
 
 
 def _norm_exercises(study: ModelStudy) -> Iterator[Exercise]:
@@ -496,7 +506,7 @@ def _layer_exercises(study: ModelStudy) -> Iterator[Exercise]:
     matmuls = study.weights(lambda s, row: s.name == "layers" and row.weight.role == "matmul")
     yield asker.ask(
         "matrices",
-        "And the matrices of all layers alone, without norms and biases?",
+        "How many parameters do the matrices of all layers have, without norms and biases?",
         matmuls,
         hint="leave out every vector",
         why="6,476,005,376 is the answer on StackExchange to “How can it be 7B?”."
@@ -596,7 +606,7 @@ def _total_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "blocks",
-        "And without both tables: the layers and the norms?",
+        "How many parameters are there without embedding and head: the layers and the norms?",
         total.without(lambda x: x.group in ("embedding", "head")),
         hint="the total, minus embedding and head",
     )

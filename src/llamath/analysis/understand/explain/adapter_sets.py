@@ -79,10 +79,10 @@ def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
                 whole_row=table_row,
                 matrices=targets,
             )
-    known = {x for _, x, _ in sets}
+    known = {_key(x) for _, x, _ in sets}
     for what, targets, bits in _further_targets(base, inside):
-        if targets and targets not in known:
-            known.add(targets)
+        if targets and (key := _key(targets)) not in known:
+            known.add(key)
             yield AdapterSet(what, bits, _per_rank(targets), matrices=targets)
     for what, targets, bits in (sets[0], sets[1], sets[4]):
         if targets:
@@ -136,6 +136,11 @@ def _further_targets(
         yield where, fused, 3.0
         yield f"q, k, v, o and {where}", (*attention, *fused), 3.5
         yield f"all linear layers and {where}", (*dense, *fused), 3.5
+
+
+def _key(matrices: Sequence[LinearMatrix]) -> tuple[tuple[str, int, int], ...]:
+    """Return what tells sets of a model's matrices apart, which hashes faster."""
+    return tuple([(x.name, x.out_features, x.in_features) for x in matrices])
 
 
 def _fused_matrices(base: BaseModel) -> tuple[LinearMatrix, ...]:

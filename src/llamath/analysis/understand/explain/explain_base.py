@@ -4,7 +4,7 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
 """The kinds of matrices that quantization packs: all linear layers except routers."""
 _MATRIX_KINDS = (*LINEAR_KINDS, "router", "kv_bias", "norm", "buffer", "rest")
 """Every parameter of a layer belongs to one of these kinds."""
+_PLACES = {name: i for i, name in enumerate(_MATRIX_KINDS)}
 _TOWERS = ("vision.", "projector.", "audio.", "audio_projector.")
 
 
@@ -45,7 +46,7 @@ class LayerKind(NamedTuple):
 
     def elements(self, name: str) -> int:
         """The elements of one kind in one layer."""
-        return self.sums[_MATRIX_KINDS.index(name)]
+        return self.sums[_PLACES[name]]
 
 
 class BaseModel(Record):
@@ -69,6 +70,11 @@ class BaseModel(Record):
         return tuple(_layer_kind(block, int(n)) for block, n in self.tree.layers.distinct())
 
     @cached_property
+    def _outside(self) -> Sequence[Folded]:
+        """The weights outside the layers."""
+        return fold(self.tree.replace(layers=Stack()))
+
+    @cached_property
     def outside_layers(self) -> dict[str, int]:
         """The parameters outside the layers: elements per vocabulary row of the embedding and of
         the head, and the others.
@@ -76,7 +82,7 @@ class BaseModel(Record):
         sums = dict.fromkeys(
             ("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0
         )
-        for x in _outside(self.tree):
+        for x in self._outside:
             size = int(x.weight.size) * int(x.copies)
             if x.weight.shape and str(x.weight.shape[0].symbol) == "V":
                 sums["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(
@@ -119,7 +125,7 @@ class BaseModel(Record):
     def active(self) -> int:
         """The active parameters."""
         idle = sum(
-            int(x.weight.parameters) - int(x.weight.active_parameters) for x in _outside(self.tree)
+            int(x.weight.parameters) - int(x.weight.active_parameters) for x in self._outside
         )
         return self.total - idle - sum(x.inactive * x.times for x in self.kinds)
 
@@ -157,7 +163,7 @@ class BaseModel(Record):
         """The parameters of the towers for images and sound, with their projectors."""
         return sum(
             int(x.weight.parameters) * int(x.copies)
-            for x in _outside(self.tree)
+            for x in self._outside
             if x.pattern.startswith(_TOWERS)
         )
 
@@ -215,10 +221,6 @@ class BaseModel(Record):
 def layer_formula(block: Block) -> Expr:
     """Return the parameters of one layer as a formula."""
     return total(product((x.copies, x.weight.parameters)) for x in fold(block))
-
-
-def _outside(tree: Decoder) -> Iterator[Folded]:
-    return (x for x in fold(tree.replace(layers=Stack())))
 
 
 def _outside_kind(x: Folded) -> str:

@@ -12,6 +12,7 @@ from ....core.tree import fold
 from ....questions.layout import Layout
 from ....utils.number_format import format_count
 from ...storage.parallel_layout import layout_problems, pipeline_stages, weight_shards
+from .adapter_sets import AdapterSet
 from .explain_base import BaseModel
 from .hypotheses import (
     MAX_MOVES,
@@ -119,18 +120,16 @@ def _with_adapters(
     """Yield model plus adapters: solve for the rank, with at most one more move; or take a
     common rank and another vocabulary size.
     """
-    V = space.base.vocabulary
     before = hypothesis.bits + 3 + adapted_size_bits(space.base.total)
     before += _changed_files_bits(hypothesis)
     room = space.bits - before
-    for x in space.adapters:
+    for x, per, whole in space.adapters:
         if x.bits > room:
             continue
-        start = before + x.bits
-        per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
+        start, rest = before + x.bits, residue - whole
         if (
             not x.tower
-            and rest > 0
+            and 0 < rest <= MAX_RANK * per
             and rest % per == 0
             and (prior := rank_prior(rest // per, x.kind))
         ):
@@ -156,9 +155,7 @@ def _with_adapters(
                 )
                 yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=bits)
         if start + _MIN_VOCAB_BITS < space.bits and x.kind == "LoRA" and not x.tower:
-            yield from _with_vocab(
-                space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row
-            )
+            yield from _with_vocab(space, hypothesis, x, start, rest, space.base.vocab_row)
 
 
 def _changed_files_bits(hypothesis: Hypothesis) -> float:
@@ -167,20 +164,24 @@ def _changed_files_bits(hypothesis: Hypothesis) -> float:
 
 
 def _with_vocab(
-    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, row: int
+    space: HypothesisSpace,
+    hypothesis: Hypothesis,
+    x: AdapterSet,
+    start: float,
+    rest: int,
+    row: int,
 ) -> Iterator[Hypothesis]:
-    """Yield common ranks with the vocabulary size that each implies; `row` is the model's own
-    parameters per vocabulary entry.
+    """Yield common ranks with the vocabulary size that each implies, of adapters that make it
+    `start` bits long; `row` is the model's own parameters per vocabulary entry.
     """
-    V, x = space.base.vocabulary, hypothesis.adapters
-    assert x is not None
-    per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
+    V = space.base.vocabulary
+    per = x.per_rank + x.per_rank_row * V
     per_entry = row + _MOST_COMMON_RANK * x.per_rank_row + x.whole_row
     if not -V * per_entry < rest < MAX_VOCAB * per_entry + _MOST_COMMON_RANK * per:
         return
     for r, bits in RANK_BITS.items():
         each = row + r * x.per_rank_row + x.whole_row
-        if hypothesis.bits + bits + _MIN_VOCAB_BITS > space.bits or not each:
+        if start + bits + _MIN_VOCAB_BITS > space.bits or not each:
             continue
         difference = rest - r * per
         if difference % each == 0 and (
@@ -188,44 +189,46 @@ def _with_vocab(
         ):
             more = bits + 3 + prior.bits + FOREIGN_VOCAB_BITS * (prior.bits >= FOREIGN_FROM_BITS)
             yield hypothesis._replace(
-                rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + more
+                adapters=x, rank=r, vocabulary=V + difference // each, bits=start + more
             )
 
 
 def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield the adapters alone, as a count of trainable parameters."""
-    V = space.base.vocabulary
     if number > MAX_RANK * space.base.total:
         return
-    for x in space.adapters:
-        r, rest = divmod(number - x.whole_row * V - x.fixed, x.per_rank + x.per_rank_row * V)
+    hypothesis = Hypothesis(space.base, space.base_shape, alone=True, value=number)
+    for x, per, whole in space.adapters:
+        r, rest = divmod(number - whole, per)
         bits = 4 + x.bits + adapted_size_bits(space.base.total)
-        hypothesis = Hypothesis(
-            space.base, space.base_shape, adapters=x, alone=True, bits=bits, value=number
-        )
         if rest == 0 and (prior := rank_prior(r, x.kind)):
-            yield hypothesis._replace(rank=r, bits=bits + prior.bits + narrow_bits(r, x.is_narrow))
-        if x.kind == "LoRA":
-            yield from _with_vocab(space, hypothesis, number, 0)
+            narrow = narrow_bits(r, x.is_narrow)
+            yield hypothesis._replace(adapters=x, rank=r, bits=bits + prior.bits + narrow)
+        if x.kind == "LoRA" and bits + _MIN_VOCAB_BITS < space.bits:
+            yield from _with_vocab(space, hypothesis, x, bits, number - whole, 0)
 
 
 def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield every hypothesis that gives exactly this number."""
-    least, most = space.reach
+    (near_least, near_most), (least, most) = space.reach
+    adapted_bits = space.bits - adapted_size_bits(space.base.total)
     for shape, packing, value, bits in space.stored_counts(number - most, number - least):
-        num_moves = len(shape.moves) + (packing is not UNPACKED)
+        num_moves, residue = len(shape.moves) + (packing is not UNPACKED), number - value
+        is_near = near_least <= residue <= near_most
+        has_room = num_moves < MAX_MOVES and bits + _MIN_VOCAB_BITS <= space.bits
+        has_adapters = not shape.moves and num_moves < MAX_MOVES and bits + 3 <= adapted_bits
+        if not (is_near or has_room or has_adapters):
+            continue
         hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=number)
         moves = space.compatible_moves(shape, packing)
-        if number - value <= most:
-            yield from _with_moves(hypothesis, number - value, moves, MAX_MOVES - num_moves)
-        if num_moves < MAX_MOVES:
+        if is_near:
+            yield from _with_moves(hypothesis, residue, moves, MAX_MOVES - num_moves)
+        if has_room:
             yield from _with_other_vocab(
-                space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
+                space, hypothesis, residue, moves, MAX_MOVES - num_moves - 1
             )
-            if not shape.moves:
-                yield from _with_adapters(
-                    space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1
-                )
+        if has_adapters:
+            yield from _with_adapters(space, hypothesis, residue, moves, MAX_MOVES - num_moves - 1)
     yield from _with_other_depth(space, number)
     yield from _adapters_alone(space, number)
     yield from (x for x in shards(space, number) if x.value == number)
@@ -262,8 +265,6 @@ def _with_other_vocab(
 ) -> Iterator[Hypothesis]:
     """Yield another vocabulary size with at most one more move."""
     base = space.base
-    if hypothesis.bits + _MIN_VOCAB_BITS > space.bits:
-        return
     for move, row in candidates.rows if max_moves > 0 else candidates.rows[:1]:
         change, rest = divmod(residue - (move.value if move else 0), row)
         if rest:

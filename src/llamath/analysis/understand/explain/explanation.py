@@ -24,7 +24,7 @@ from ....loading import Source, load_family
 from ....model import FamilyModel
 from ....render.report import Report
 from ....render.tables import Cell, Column, Part, Row, Table, Text
-from ....utils.errors import safe
+from ....utils.errors import Argument, Call, Name, safe
 from ....utils.number_format import format_count, format_signed, short_count
 from ....utils.record_type import Record
 from ....utils.units import parse_quantity
@@ -340,6 +340,21 @@ class Explanation(Report):
             "are guesses"
         )
         yield Text(f"tried {where}: {tried}", "dim", apart=not self.more)
+        if not self.explained and not self.name:
+            yield Text(self._hint, "dim")
+
+    @property
+    def _hint(self) -> str:
+        """What to try where nothing explains the number."""
+        if self.like:
+            return (
+                f"{Call('ls', Name('path'))} lists the tensors of a checkpoint, and "
+                f"{Call('count', Name('path'))} counts them"
+            )
+        return (
+            f"{Argument('like', Name('model'))} tries one model, with more changes, two mistakes "
+            "together, and near misses"
+        )
 
     def _verdict(self, x: Candidate) -> str:
         if self.name:
@@ -423,7 +438,7 @@ def explain_number(
             (score, hypothesis)
             for x in spaces
             for score, hypothesis in _near_misses(x, number, room)
-            if score < shortest
+            if score < shortest and hypothesis.value != number
         ),
         key=lambda x: (x[0], x[1].value),
     )
@@ -674,7 +689,7 @@ def _tensor_counts(
     if number > MOST_TENSORS:
         return ()
     named = [(load_family(like), "")] if like is not None else []
-    models = named or [(load_family(read_preset(x.slug).config), x.name) for x in catalog]
+    models = named or [(load_family(x), x.name) for x in catalog]
     every = ((model, _base(model, name)) for model, name in models)
     return known_tensor_counts(number, every, is_named=bool(named))
 

@@ -5,7 +5,7 @@ model.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -27,6 +27,8 @@ from .moves import (
 from .priors import CHANGED_FILES_BITS, MAX_VOCAB
 
 MAX_MOVES = 3
+_MTP_SCALES = "blocks of 128×128"
+"""The only packing of files with multi-token-prediction layers."""
 T = TypeVar("T")
 
 
@@ -105,25 +107,33 @@ class HypothesisSpace(Record):
         return self._known(key, lambda: tuple(norm_moves(self.base, kinds)))
 
     @cached_property
-    def adapters(self) -> tuple[AdapterSet, ...]:
-        """The sets of adapters."""
-        return self._known("adapters", lambda: tuple(adapter_sets(self.base)))
+    def adapters(self) -> Sequence[tuple[AdapterSet, int, int]]:
+        """The sets of adapters, each with its parameters per rank and those of any rank."""
+        V = self.base.vocabulary
+        return self._known(
+            "adapters",
+            lambda: [
+                (x, x.per_rank + x.per_rank_row * V, x.whole_row * V + x.fixed)
+                for x in adapter_sets(self.base)
+            ],
+        )
 
     @cached_property
-    def reach(self) -> tuple[int, int]:
-        """Bounds of what moves and another vocabulary size add to the count of a shape in a
-        packing: a search need not look beyond. Adapters may add more.
+    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Bounds of what moves, and then what moves and another vocabulary size, add to the count
+        of a shape in a packing: a search need not look beyond. Adapters may add more.
         """
         return self._known("reach", self._reach)
 
-    def _reach(self) -> tuple[int, int]:
+    def _reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
         base, own = self.base, [x.value for x in self.moves]
         for kinds in {id(x.kinds): x.kinds for x in _all_shapes(base)}.values():
             own += [x.value for x in self._norms(kinds)]
         out = base.outside_layers
         row = base.vocab_row + out["embed_row"] + out["head_row"]
         least, most = min((*own, 0)), max((*own, 0)) + base.mtp.get("scales", 0)
-        return MAX_MOVES * least - base.vocabulary * row, MAX_MOVES * most + MAX_VOCAB * row
+        least, most = MAX_MOVES * least, MAX_MOVES * most
+        return (least, most), (least - base.vocabulary * row, most + MAX_VOCAB * row)
 
     def _known(self, key: Hashable, find: Callable[[], T]) -> T:
         """Return what an earlier search found out about the base, or find it."""
@@ -142,11 +152,19 @@ class HypothesisSpace(Record):
 
     def _elements(self, shape: LayerShape, kinds: tuple[str, ...], head: bool) -> int:
         """The elements that are packed."""
-        elements = sum(kind.elements(name) * n for kind, n in shape.kinds for name in kinds)
+        elements = self._elements_of_layers(shape.kinds, kinds)
         elements += sum(x.value for x in shape.moves if x.group == "heads") * ("kv" in kinds)
         if head:
             elements += self.base.vocabulary * self.base.outside_layers["head_row"]
         return elements
+
+    def _elements_of_layers(
+        self, layers: tuple[tuple[LayerKind, int], ...], kinds: tuple[str, ...]
+    ) -> int:
+        key = ("elements", id(layers), kinds)
+        return self._known(
+            key, lambda: sum(kind.elements(name) * n for kind, n in layers for name in kinds)
+        )
 
     def _saved(self, packing: Packing, moves: tuple[Move, ...], elements: int) -> int | None:
         if packing.scales and moves:
@@ -178,16 +196,16 @@ class HypothesisSpace(Record):
         own: list[_StoredCount] = []
         others: list[_StoredCount] = []
         every = tuple(packings(self.base))
-        for shape in (self.base_shape, *(x for x in _all_shapes(self.base) if x.moves)):
+        plain = [x for x in every if not x.scales]
+        own_shape = self.base_shape
+        for shape in (own_shape, *(x for x in _all_shapes(self.base) if x.moves)):
             elements: dict[tuple[tuple[str, ...], bool], int] = {}
-            for packing in every:
-                if len(shape.moves) + (packing is not UNPACKED) > MAX_MOVES:
-                    continue
-                key = packing.kinds, packing.head
-                if key not in elements:
-                    elements[key] = self._elements(shape, *key)
+            for packing in plain if shape.moves else every:
                 saved: int | None = 0
                 if packing is not UNPACKED:
+                    key = packing.kinds, packing.head
+                    if key not in elements:
+                        elements[key] = self._elements(shape, *key)
                     saved = self._saved(packing, shape.moves, elements[key])
                 if saved is not None:
                     x = shape, packing, shape.value - saved, shape.bits + packing.bits
@@ -198,14 +216,15 @@ class HypothesisSpace(Record):
         """The moves that can be combined with a shape and its packing."""
         # shapes of a depth share their kinds of layers, and are the same objects in each search
         layers = id(shape.kinds) if shape.moves else 0
-        key = ("compatible", layers, packing.head, packing.scales, packing is UNPACKED)
+        mtp = self.base.mtp and (packing is UNPACKED, packing.scales == _MTP_SCALES)
+        key = ("compatible", layers, packing.head, bool(packing.scales), mtp or None)
         return self._known(key, lambda: self._compatible_moves(shape, packing))
 
     def _compatible_moves(self, shape: LayerShape, packing: Packing) -> Moves:
         moves = [*self.moves, *self._norms(shape.kinds)]
         if packing.head:
             moves = [x for x in moves if x.group != "tables"]
-        scales = self.base.mtp.get("scales") if packing.scales == "blocks of 128×128" else None
+        scales = self.base.mtp.get("scales") if packing.scales == _MTP_SCALES else None
         if packing is not UNPACKED and not scales:
             moves = [x for x in moves if x.group != "mtp"]
         found = []

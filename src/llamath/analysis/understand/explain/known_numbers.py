@@ -5,15 +5,16 @@ common mistakes give. They are tried before combinations of changes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log2
+from math import log2, prod
 from typing import NamedTuple
 
-from ...learn.account import Account, Product
-from ...learn.diagnosis import term_name, two_mistakes, wrong_accounts
+from ....core.parameter_count import Section, WeightRow
+from ...learn.account import Account
+from ...learn.diagnosis import MISTAKES, make_mistakes, spoken_path, two_mistakes
 from ...learn.exercise import Exercise
 from ...learn.lesson import Asker
 from ...learn.mistake import Mistake
-from ...learn.study import Study, iter_kinds
+from ...learn.study import Study
 from .explain_base import BaseModel
 
 _TABLE_BITS, _LAYERS_BITS, _GROUP_BITS = 2.5, 2.0, 3.0
@@ -54,7 +55,7 @@ def known_numbers(
     """
     found: dict[tuple[str, bool], list[tuple[BaseModel, str, str, float]]] = {}
     for base in bases:
-        for what, formula, bits in _parts(base).get(number, ()):
+        for what, formula, bits in _parts(base, number):
             found.setdefault((what.partition(":")[0], False), []).append(
                 (base, what, formula, bits)
             )
@@ -76,84 +77,122 @@ def could_be_product(number: int, total: int) -> bool:
     return number % _CONTEXT == 0 and _FAR[0] * total <= number <= _FAR[1] * total
 
 
+def _study(base: BaseModel) -> Study:
+    kept: Study | None = base.memo.get("study")
+    if kept is None:
+        kept = base.memo["study"] = Study(name=base.name, tree=base.tree.text)
+    return kept
+
+
 def _exercise(base: BaseModel) -> Exercise:
     """Return the question for the total of a model, on which mistakes are made."""
     kept: Exercise | None = base.memo.get("total")
     if kept is None:
-        study = Study(name=base.name, tree=base.tree.text)
+        study = _study(base)
         asker = Asker("total", study)
         kept = base.memo["total"] = asker.ask("total", "", study.weights(), hint="")
     return kept
 
 
-def _parts(base: BaseModel) -> dict[int, list[tuple[str, str, float]]]:
-    """Return what the numbers of the parts of a model are: number → words, formula, bits."""
-    kept: dict[int, list[tuple[str, str, float]]] | None = base.memo.get("parts")
+class _Part(NamedTuple):
+    """A part of a model: some weights of all layers, or of one layer or one expert."""
+
+    what: str
+    bits: float
+    rows: Sequence[tuple[Section, WeightRow]]
+    of: str = ""  # a layer, an expert; empty: the model
+    alike: Sequence[str] = ()  # of one matrix: the paths of those that have its size
+
+    @property
+    def number(self) -> int:
+        """The parameters of the part."""
+        if self.of == "expert":
+            return sum([int(row.weight.parameters) for _, row in self.rows])
+        times = [1 if self.of else int(section.times) for section, _ in self.rows]
+        return sum([n * row.parameters for n, (_, row) in zip(times, self.rows, strict=True)])
+
+    def formula(self, study: Study) -> str:
+        """Return the formula of its number."""
+        rows = {id(row) for _, row in self.rows}
+        account = study.weights(lambda _, row: id(row) in rows)
+        left_out = {"expert": ("layers", "copies"), "layer": ("layers",)}.get(self.of, ())
+        return account.each(lambda x: x.without(*left_out)).value.symbol
+
+
+def _parts(base: BaseModel, number: int) -> Iterator[tuple[str, str, float]]:
+    """Yield the parts of a model that have this number: words, formula and bits."""
+    if number > base.total:
+        return
+    study = _study(base)
+    kept: dict[int, list[_Part]] | None = base.memo.get("parts")
     if kept is None:
         kept = base.memo["parts"] = {}
-        for what, account, bits in _list_parts(_exercise(base).study):
-            same = kept.setdefault(int(account.number), [])
-            key = what.partition(":")[0]
-            if all(x.partition(":")[0] != key for x, _, _ in same):
-                same.append((what, account.value.symbol, bits))
-    return kept
+        for part in _list_parts(study.sections):
+            kept.setdefault(part.number, []).append(part)
+    found: dict[str, tuple[str, _Part]] = {}
+    for part in kept.get(number, ()):
+        what = part.what
+        if part.alike:
+            out, *rest = part.rows[0][1].weight.shape
+            names = _or(list(map(spoken_path, part.alike)))
+            what += f" [{int(out):,}, {prod(map(int, rest)):,}]: {names}"
+        found.setdefault(what.partition(":")[0], (what, part))
+    for what, part in found.values():
+        yield what, part.formula(study), part.bits
 
 
-def _list_parts(study: Study) -> Iterator[tuple[str, Account, float]]:
-    whole = study.weights()
-    tables = [x for x in whole.products if x.path in ("embed.weight", "head.weight")]
+def _list_parts(sections: Sequence[Section]) -> Iterator[_Part]:
+    rows = [(section, row) for section in sections for row in section.rows]
+    tables = [x for x in rows if x[1].pattern in ("embed.weight", "head.weight")]
     if tables:
-        yield "the embedding", Account(products=(tables[0],)), _TABLE_BITS
-    if len(tables) > 1 and not tables[1].tied:
-        yield "embedding and head", Account(products=tuple(tables)), _TABLE_BITS
-    in_layers = study.weights(lambda section, _row: section.name == "layers")
-    yield "all layers", in_layers, _LAYERS_BITS
-    matrices = tuple(x for x in in_layers.products if x.role == "matmul")
-    yield "the matrices of all layers", Account(products=matrices), _GROUP_BITS
-    kinds = list(iter_kinds(study))
+        yield _Part("the embedding", _TABLE_BITS, tables[:1])
+    if len(tables) > 1 and not tables[1][1].weight.tied:
+        yield _Part("embedding and head", _TABLE_BITS, tables)
+    in_layers = [x for x in rows if x[0].name == "layers"]
+    yield _Part("all layers", _LAYERS_BITS, in_layers)
+    matrices = [x for x in in_layers if x[1].weight.role == "matmul"]
+    yield _Part("the matrices of all layers", _GROUP_BITS, matrices)
+    kinds = [x for x in sections if x.name == "layers"]
     if len(kinds) <= _MOST_KINDS:
         for section in kinds:
-            yield from _layer_parts(study.layer_weights(section=section))
+            yield from _layer_parts(section)
 
 
-def _layer_parts(layer: Account) -> Iterator[tuple[str, Account, float]]:
-    yield "one layer", layer, _LAYER_BITS
-    matrices = [x for x in layer.products if x.role == "matmul"]
+_NAMED_PARTS = {
+    "q, k and v of a layer": ("attn.q.weight", "attn.k.weight", "attn.v.weight"),
+    "k and v of a layer": ("attn.k.weight", "attn.v.weight"),
+}
+
+
+def _layer_parts(section: Section) -> Iterator[_Part]:
+    rows = [(section, row) for row in section.rows]
+    yield _Part("one layer", _LAYER_BITS, rows, "layer")
+    matrices = [x for x in rows if x[1].weight.role == "matmul"]
+    for what, paths in _NAMED_PARTS.items():
+        yield from _group(what, [x for x in matrices if x[1].pattern in paths], len(paths))
     groups = {
-        "q, k and v of a layer": ("attn.q.weight", "attn.k.weight", "attn.v.weight"),
-        "k and v of a layer": ("attn.k.weight", "attn.v.weight"),
+        group: [x for x in matrices if x[1].group == group]
+        for group in ("attention", "mlp", "experts")
     }
-    for what, paths in groups.items():
-        yield from _group(what, [x for x in matrices if x.path in paths], len(paths))
-    attention = [x for x in matrices if x.group == "attention"]
-    yield from _group("the attention of a layer", attention, 2)
-    mlp = [x for x in matrices if x.group == "mlp" and ".shared" not in x.path]
-    yield from _group("the MLP of a layer", mlp, 2)
-    experts = [x for x in matrices if x.group == "experts"]
-    yield from _group("the experts of a layer", experts, 2)
-    yield from _group("one expert", [_one(x) for x in experts], 2)
-    by_size: dict[int, list[Product]] = {}
-    for x in map(_one, matrices):
-        if x.factor("in") is not None:
-            by_size.setdefault(x.number, []).append(x)
+    yield from _group("the attention of a layer", groups["attention"])
+    mlp = [x for x in groups["mlp"] if ".shared" not in x[1].pattern]
+    yield from _group("the MLP of a layer", mlp)
+    yield from _group("the experts of a layer", groups["experts"])
+    yield from _group("one expert", groups["experts"], of="expert")
+    by_size: dict[int, list[tuple[Section, WeightRow]]] = {}
+    for x in matrices:
+        if len(x[1].weight.shape) > 1:
+            by_size.setdefault(int(x[1].weight.parameters), []).append(x)
     for same in by_size.values():
-        out, into = same[0].factor("out"), same[0].factor("in")
-        assert out is not None and into is not None
-        names = _or([term_name(x) for x in same])
-        size = f"[{int(out):,}, {int(into):,}]"
-        yield f"one matrix {size}: {names}", Account(products=(same[0],)), _MATRIX_BITS
-
-
-def _one(x: Product) -> Product:
-    """Return a weight of one expert."""
-    return x._replace(factors=tuple(y for y in x.factors if y[0] != "copies"))
+        alike = [row.pattern for _, row in same]
+        yield _Part("one matrix", _MATRIX_BITS, same[:1], "expert", alike)
 
 
 def _group(
-    what: str, products: Sequence[Product], least: int
-) -> Iterator[tuple[str, Account, float]]:
-    if len(products) >= least:
-        yield what, Account(products=tuple(products)), _GROUP_OF_LAYER_BITS
+    what: str, rows: Sequence[tuple[Section, WeightRow]], least: int = 2, of: str = "layer"
+) -> Iterator[_Part]:
+    if len(rows) >= least:
+        yield _Part(what, _GROUP_OF_LAYER_BITS, rows, of)
 
 
 def _or(names: Sequence[str]) -> str:
@@ -171,20 +210,27 @@ def _mistakes(base: BaseModel, number: int, pairs: bool) -> Iterator[tuple[str, 
         return
     exercise = _exercise(base)
     study, right = exercise.study, exercise.account
-    if base.memo.get("singles") is None:
-        base.memo["singles"] = [
-            (x, wrong) for x, wrong in wrong_accounts(exercise) if not x.is_convention
-        ]
-    singles: list[tuple[Mistake, Account]] = base.memo["singles"]
-    alone = [(x, wrong) for x, wrong in singles if x.alone == is_far and wrong.number == number]
+    alone = [(x, wrong) for x, wrong in _singles(base, is_far) if wrong.number == number]
     for x, wrong in alone:
         key = x.name if x.alone else f"{x.name} {base.name}"
         change = wrong.value if x.alone else wrong.value - right.value
         yield x.explain(study), key, change.symbol, x.bits + _MISTAKE_BITS
     if alone or not (pairs and base.named) or is_far:
         return
+    singles = [*_singles(base, False), *_singles(base, True)]
     for (first, second), wrong in two_mistakes(exercise, singles):
         if wrong.number == number:
             words = f"{first.explain(study)}; and {second.explain(study)}"
             bits = first.bits + second.bits + _MISTAKE_BITS + _PAIR_BITS
             yield words, words, (wrong.value - right.value).symbol, bits
+
+
+def _singles(base: BaseModel, alone: bool) -> Sequence[tuple[Mistake, Account]]:
+    """Return the mistakes about a total that are no conventions, with their accounts: those that
+    replace the whole number, or the others.
+    """
+    kept: Sequence[tuple[Mistake, Account]] | None = base.memo.get(("singles", alone))
+    if kept is None:
+        chosen = [x for x in MISTAKES if x.alone == alone and not x.is_convention]
+        kept = base.memo["singles", alone] = make_mistakes(_exercise(base), chosen)
+    return kept

@@ -18,7 +18,7 @@ from .known_numbers import KnownNumber
 MOST_TENSORS = 200_000
 """A larger number is one of parameters."""
 _FILE_BITS, _MEMORY_BITS, _OLD_BITS = 1.0, 2.0, 2.0
-_KEPT_FREQUENCIES = "llama"
+_KEPT_FREQUENCIES, _KEPT_UNTIL = "llama", "2024"
 """The family whose files of 2023 have the rotary frequencies of each layer."""
 
 
@@ -54,7 +54,7 @@ def tensor_counts(model: FamilyModel) -> Iterator[TensorCount]:
             form += f", with {' and '.join(names)}"
         yield TensorCount(form, number, formula, bits)
         rope = _rope(tree)
-        if scheme is hf and model.family.name == _KEPT_FREQUENCIES and rope and not rope.scaling:
+        if scheme is hf and _keeps_frequencies(model) and rope and not rope.scaling:
             old = f"{form} of 2023, with rotary_emb.inv_freq in each layer"
             layers = len(tree.layers)
             yield TensorCount(old, number + layers, f"{formula} + {layers}", _OLD_BITS)
@@ -62,6 +62,14 @@ def tensor_counts(model: FamilyModel) -> Iterator[TensorCount]:
             more = sum(1 for _ in scheme.mtp_tensors(tree))
             mtp = f"{form}, with the multi-token-prediction layers"
             yield TensorCount(mtp, number + more, f"{formula} + {more}", bits)
+
+
+def _keeps_frequencies(model: FamilyModel) -> bool:
+    """Whether files of the model may have the rotary frequencies of each layer: not those of a
+    later model.
+    """
+    released = model.preset.released if model.preset is not None else None
+    return model.family.name == _KEPT_FREQUENCIES and (released or "") < _KEPT_UNTIL
 
 
 def known_tensor_counts(
