@@ -18,7 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -132,20 +132,25 @@ def _run(command: Sequence[str]) -> None:
         sys.exit(f"{' '.join(command)}\n{done.stderr[-4000:]}")
 
 
-def problems() -> Iterator[str]:
-    """Yield what is wrong with the module that is committed."""
-    if not SUM.is_file() or SUM.read_text().split() != [
-        sum_of_sources(),
-        hashlib.sha256(MODULE.read_bytes()).hexdigest(),
-    ]:
-        yield f"{MODULE.relative_to(ROOT)} is not compiled from these sources: run `make wasm`"
-    elif has_compiler() and compile_module() != MODULE.read_bytes():
-        yield f"{MODULE.relative_to(ROOT)} differs from what the compiler makes: run `make wasm`"
+def is_current() -> bool:
+    """Return whether the module and its sum belong to these sources."""
+    digest = hashlib.sha256(MODULE.read_bytes()).hexdigest()
+    return SUM.is_file() and SUM.read_text().split() == [sum_of_sources(), digest]
+
+
+def check() -> str:
+    """Return what is wrong with the module, or an empty text."""
+    name = MODULE.relative_to(ROOT)
+    if not is_current():
+        return f"{name} is not compiled from these sources: run `make wasm`"
+    if has_compiler() and compile_module() != MODULE.read_bytes():
+        return f"{name} differs from what the compiler makes: run `make wasm`"
+    return ""
 
 
 def main() -> None:
     if "--check" in sys.argv:
-        sys.exit("\n".join(problems()) or 0)
+        sys.exit(check() or 0)
     if not has_compiler():
         sys.exit("zig is not installed: pip install --require-hashes -r requirements/wasm.txt")
     module = compile_module()
