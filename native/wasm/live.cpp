@@ -105,6 +105,7 @@ struct Live {
     std::vector<char> names;
     std::vector<RopeAngles> angles;
     std::vector<Matrix> weights;
+    Pool* pool = nullptr;
     Engine* engine = nullptr;
     Session* session = nullptr;
     int64_t length = 0, capacity = 0, rows = 0, last_rows = 0;
@@ -249,13 +250,6 @@ Live* LIVE(open)(uint32_t program, uint32_t bytes) {
     return nullptr;
 }
 
-void LIVE(close)(Live* live) {
-    if (live->session) llamath_session_destroy(live->session);
-    if (live->engine) llamath_engine_destroy(live->engine);
-    for (Matrix& matrix : live->weights) std::free(const_cast<void*>(matrix.data));
-    delete live;
-}
-
 // The names of results and weights, as JSON of so many bytes.
 const char* LIVE(names)(const Live* live) { return live->names.data(); }
 int32_t LIVE(names_bytes)(const Live* live) { return static_cast<int32_t>(live->head.names); }
@@ -303,13 +297,9 @@ int32_t LIVE(start)(Live* live) {
     const ProgramSpec spec = spec_of(*live);
     int64_t where = -1;
     char text[400] = "";
-    Pool* pool = llamath_pool_create(1);
-    Engine* engine = llamath_engine_create(pool, &spec, &where, text, sizeof text);
-    if (!engine) {
-        llamath_pool_destroy(pool);
-        return refuse(text);
-    }
-    live->engine = engine;
+    live->pool = llamath_pool_create(1);
+    live->engine = llamath_engine_create(live->pool, &spec, &where, text, sizeof text);
+    if (!live->engine) return refuse(text);
     live->session = new_session(*live);
     if (!live->session) return refuse("there is not enough memory for the states");
     live->vocab = static_cast<int32_t>(std::min(lookup_limits(spec).ids, live->head.logits.dim));
@@ -427,9 +417,7 @@ int32_t LIVE(sample)(const Live* live, int32_t row, float temperature, int32_t t
     const float* logits = live_logits(live, row == -1 ? static_cast<int32_t>(last) : row);
     if (!logits) return refuse("there are no such logits");
     const Sampling sampling = {temperature, top_k, top_p, 0, 1};
-    Pool* pool = llamath_pool_create(1);
-    const int32_t token = llamath_sample(pool, logits, live->vocab, &sampling, nullptr, u);
-    llamath_pool_destroy(pool);
+    const int32_t token = llamath_sample(live->pool, logits, live->vocab, &sampling, nullptr, u);
     return token < 0 ? refuse("the logits are not finite") : token;
 }
 
