@@ -1,11 +1,29 @@
 """The command line: one module per command, imported when it is used."""
 
+from __future__ import annotations
+
 import gc
 
-_collects = gc.isenabled()
-gc.disable()  # imports make many objects, and no garbage
-from .command_group import cli as cli  # noqa: E402
-from .command_group import main as main  # noqa: E402
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
-if _collects:
-    gc.enable()
+    from .command_group import cli as cli
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    # modules, trees and tables live until the end: the garbage collector, which would look through
+    # them again and again, is called more rarely, from the first import on
+    gc.set_threshold(100_000, 20, 50)
+    from .command_group import run_program
+
+    run_program()
+
+
+def __getattr__(name: str) -> object:
+    if name != "cli":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .command_group import cli
+
+    return cli

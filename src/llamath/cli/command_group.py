@@ -417,9 +417,8 @@ def _print_help(ctx: click.Context, _option: click.Parameter, requested: bool) -
 
 def _print_version(ctx: click.Context, _option: click.Parameter, requested: bool) -> None:
     if requested and not ctx.resilient_parsing:
-        from .. import __version__  # importlib.metadata costs as much as all other imports
-
-        echo(f"llamath, version {__version__}")
+        # importlib.metadata would cost as much as all other imports
+        echo(f"llamath, version {import_module('..', __package__).__version__}")
         ctx.exit()
 
 
@@ -567,13 +566,10 @@ def shared_option_records(ctx: click.Context) -> list[tuple[str, str]]:
     return [*(x for x in records if x), ("-h, --help", "Show the help of a command.")]
 
 
-def main() -> NoReturn:
-    """Run the command line."""
+def run_program() -> NoReturn:
+    """Run the command line as a program, which ends with its exit code."""
     prepare_streams()
-    # the modules imported so far live until the end, as do trees and tables: the garbage collector
-    # need not look through them again and again, and not at the end either
     gc.freeze()
-    gc.set_threshold(100_000, 20, 50)
     try:
         cli.main()
     except SystemExit as ended:
@@ -581,7 +577,7 @@ def main() -> NoReturn:
             _exit_rank(ended.code)
         raise
     finally:
-        gc.freeze()
+        gc.freeze()  # what is left need not be looked through at the end
     raise AssertionError("the command line exits")
 
 
