@@ -43,8 +43,13 @@ TYPE = """(text) => {
   const field = document.querySelector("#live-text");
   Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(field, text);
   field.dispatchEvent(new Event("input", { bubbles: true }));
-  return new Promise((done) => setTimeout(done, 50));
 }"""
+
+
+def type_text(tab: Any, text: str) -> None:
+    """Replace the text of the page, and wait until all of it is drawn."""
+    tab.evaluate(TYPE, text)
+    wait_until_drawn(tab)
 
 
 @cache
@@ -68,7 +73,7 @@ def run(prompt: str, **how: Any) -> str:
 
 
 def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
-    tab.evaluate(TYPE, PROMPT)
+    type_text(tab, PROMPT)
     assert tab.evaluate(WRITE_ALL) == run(PROMPT)
     assert "has ended its text" in tab.text_content(".live-note")
 
@@ -114,7 +119,7 @@ def test_strips_and_heads_show_the_watched_numbers(tab: Any) -> None:
 
 def test_products_of_query_and_key_give_the_weights(tab: Any) -> None:
     """The table of scores has the softmax of its own column, over all keys."""
-    tab.evaluate(TYPE, "Anna had")
+    type_text(tab, "Anna had")
     rows = tab.locator(".live-steps tbody tr").evaluate_all(
         "all => all.map(x => [...x.querySelectorAll('td')].map(y => y.textContent))"
     )
@@ -154,13 +159,13 @@ def test_expectation_after_each_layer_ends_in_the_logits(tab: Any) -> None:
 
 def test_changed_end_keeps_the_tokens_before_it(tab: Any) -> None:
     """Editing the end of a text reads the new tokens alone, and gives what the whole text gives."""
-    tab.evaluate(TYPE, "Anna was very sad. Finn gave")
+    type_text(tab, "Anna was very sad. Finn gave")
     note = tab.text_content(".live-note")
-    tab.evaluate(TYPE, "Anna was very sad. Finn had")
+    type_text(tab, "Anna was very sad. Finn had")
     assert "the last 1 read" in tab.text_content(".live-note") and "8 tokens" in note
     changed = tab.text_content("#live-title"), tab.text_content(".live-lens tbody")
-    tab.evaluate(TYPE, "")
-    tab.evaluate(TYPE, "Anna was very sad. Finn had")
+    type_text(tab, "")
+    type_text(tab, "Anna was very sad. Finn had")
     assert changed == (tab.text_content("#live-title"), tab.text_content(".live-lens tbody"))
 
 
@@ -170,7 +175,7 @@ def test_changed_end_keeps_the_tokens_before_it(tab: Any) -> None:
     ids=["emoji", "right-to-left", "markup", "special", "marks", "long"],
 )  # fmt: skip
 def test_any_text_is_read_as_the_engine_reads_it(tab: Any, text: str) -> None:
-    tab.evaluate(TYPE, text)
+    type_text(tab, text)
     ids = NativeLlama.open().encode(text)[:512]
     shown = tab.locator(".live-tokens button").evaluate_all(
         "all => all.map(x => Number(/id (\\d+)/.exec(x.title)[1]))"
@@ -220,10 +225,10 @@ def test_trap_is_told_and_the_page_goes_on(browser: Any, tmp_path: Path) -> None
     visit(page, path.as_uri())
     before = page.text_content("#live-title")
     page.evaluate("globalThis.trapNext = true")
-    page.evaluate(TYPE, "Anna had a red")
+    type_text(page, "Anna had a red")
     assert page.get_attribute("[data-live]", "data-live") == "failed"
     assert "has stopped" in page.text_content(".live-note")
-    page.evaluate(TYPE, PARK)
+    type_text(page, PARK)
     page.wait_for_selector("[data-live=ready]")
     wait_until_drawn(page)
     assert page.text_content("#live-title") == before
