@@ -26,7 +26,7 @@ from llamath.hardware import Device, find_device
 from llamath.web.page_data.facts_data import short_title
 from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, browser, go_to, shown_text, wait_until_drawn
+from support.browser_page import Tab, at_widths, browser, go_to, shown_text, wait_until_drawn
 from support.page_models import data_of, model_of, page_of
 
 assert browser
@@ -609,3 +609,43 @@ def test_every_number_opens_a_formula_that_contains_it(
             shown,
             formulas,
         )
+
+
+MAP_JS = """() => {
+  const svg = document.querySelector('.memory-map svg');
+  const box = (x) => { const { left, right, top, bottom } = x.getBoundingClientRect(); return { left, right, top, bottom }; };
+  const cells = [...svg.querySelectorAll('.map-cell')].map((x) => ({
+    title: x.querySelector('title').textContent, text: x.querySelector('text')?.textContent ?? '',
+    cell: box(x.querySelector('rect')), number: box(x.querySelector('text')) }));
+  const lines = [...svg.querySelectorAll('.border')].flatMap((path) => {
+    const toScreen = path.getScreenCTM();
+    return Array.from({ length: Math.ceil(path.getTotalLength() / 2) }, (_, i) => path.getPointAtLength(2 * i).matrixTransform(toScreen)).map((p) => [p.x, p.y]);
+  });
+  return { cells, lines, names: [...svg.querySelectorAll('[data-border]')].map((x) => x.dataset.border) };
+}"""
+
+
+def test_every_cell_of_the_heat_map_has_its_number(browser: Any, tmp_path: Path) -> None:
+    """The number stands within its cell, no border crosses it, and it is the page's own memory."""
+    ask = "([T, B]) => pageTest.memory(0, { context: T, batch: B }).total"
+    with Tab(browser, tmp_path, page_of("llama-3.1-405b"), "#gpus=8", width=1440) as tab:
+        for width in at_widths(tab, 1440, 1024, 768, 390):
+            found = tab.evaluate(MAP_JS)
+            assert len(found["cells"]) >= 27 and found["names"], width
+            for x in found["cells"]:
+                cell, number = x["cell"], x["number"]
+                assert x["text"] and f": {x['text']} " in x["title"], (width, x["title"])
+                assert cell["left"] <= number["left"] and number["right"] <= cell["right"], x
+                assert not any(
+                    number["left"] < px < number["right"] and number["top"] < py < number["bottom"]
+                    for px, py in found["lines"]
+                ), (width, x["title"])
+            for x in found["cells"][::17]:
+                tokens, batch = re.findall(r"\d[\d,]*", x["title"])[:2]
+                bytes_of = int(tab.evaluate(ask, [tokens.replace(",", ""), batch]))
+                shown, unit = (
+                    (float(x["text"].removesuffix(" Ti")), 2**40)
+                    if x["text"].endswith("Ti")
+                    else (float(x["text"]), 2**30)
+                )
+                assert bytes_of / unit == pytest.approx(shown, rel=0.05 if unit > 2**30 else 0.006)

@@ -87,7 +87,7 @@ def test_every_area_is_labelled_or_named_in_words(
       const box = x.querySelector('rect').getBoundingClientRect();
       const inside = [...x.querySelectorAll('text')].every((y) => { const b = y.getBoundingClientRect(); return b.left >= box.left && b.right <= box.right + 0.6 && b.bottom <= box.bottom + 1 && b.top >= box.top - 1; });
       const small = [...x.querySelectorAll('text')].some((y) => parseFloat(getComputedStyle(y).fontSize) < 12);
-      return [x.getAttribute('aria-label').split(':')[0], x.querySelectorAll('text').length, inside, small];
+      return [x.dataset.name, x.querySelectorAll('text').length, inside, small];
     })"""
     with Tab(browser, tmp_path, page_of(slug), width=320) as tab:
         for at in ("#map=parameters", "#map=flops", "#map=bytes&by=kind", "#map=cache"):
@@ -95,7 +95,7 @@ def test_every_area_is_labelled_or_named_in_words(
             is_first = at == "#map=parameters" or request.config.getoption("--all")
             for width in at_widths(tab, *(every if is_first else ends)):
                 cells = tab.evaluate(measured)
-                labelled = {x[0] for x in cells if x[1]}
+                labelled = {y for x in cells if x[1] for y in x[0].split(", ")}
                 words = (
                     tab.text_content("#parameters .words")
                     if tab.locator("#parameters .words").count()
@@ -106,13 +106,29 @@ def test_every_area_is_labelled_or_named_in_words(
                     at,
                     [x for x in cells if not x[2]],
                 )
-                unnamed = {x[0] for x in cells if not x[1]} - labelled
+                unnamed = {y for x in cells if not x[1] for y in x[0].split(", ")} - labelled
                 assert all(x in words or "the others" in words for x in unnamed), (
                     width,
                     at,
                     unnamed,
                 )
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_keys_and_values_are_in_the_picture(browser: Any, tmp_path: Path) -> None:
+    """k and v are named at every width, nothing is a bare number of others, and no part is a hole."""
+    texts = "[...document.querySelectorAll('#parameters .cell text')].map((x) => x.textContent)"
+    ends = """[1, 2].map((level) => Math.max(...[...document.querySelectorAll('#parameters .cell > rect:first-of-type')]
+      .map((x) => x.getBBox()).map((x) => innerWidth < 640 ? x.y + x.height : x.x + x.width)))"""
+    for slug in ("llama-3-8b", "gemma-3-27b"):
+        with Tab(browser, tmp_path, page_of(slug), width=1440) as tab:
+            for width in at_widths(tab, 1440, 1024, 768, 390):
+                shown = tab.evaluate(texts)
+                assert {"k", "v"} <= {y for x in shown for y in x.split(", ")}, (slug, width)
+                assert not any(x.startswith("+") for x in shown)
+                end = tab.evaluate(ends)[0]
+                room = tab.locator("#parameters svg").bounding_box()
+                assert room["height" if width < 640 else "width"] - end < 4, (slug, width)
 
 
 def test_a_lens_states_its_factor(browser: Any, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: Stat
 				GPUs, by the memory of the most loaded one
 				{all.some((x) => x.sized.sizes.stated) && (
 					<>
-						; <i>slanted</i>: beyond the model’s own context of{" "}
+						; <i>italic</i>: beyond the model’s own context of{" "}
 						{all.map((x) => grouped(x.sized.sizes.own)).join(" and ")} tokens
 					</>
 				)}

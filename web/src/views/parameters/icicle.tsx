@@ -20,6 +20,7 @@ function Rectangle({ box, ...rest }: { box: Box; [attribute: string]: unknown })
 			class="cell"
 			role="button"
 			aria-label={cell.description}
+			data-name={cell.name}
 			onClick={open}
 			{...rest}
 			onKeyDown={(event: KeyboardEvent) => (
@@ -65,7 +66,8 @@ function Rectangle({ box, ...rest }: { box: Box; [attribute: string]: unknown })
 					key={line.text}
 					x={line.x}
 					y={line.y}
-					class={line.bold ? "name" : "tabular"}
+					transform={line.isTurned ? `rotate(-90 ${line.x} ${line.y})` : undefined}
+					class={`${line.bold ? "name" : "tabular"}${line.isTurned ? " turned" : ""}`}
 					style={{
 						fill: isWhole || solid >= width * 0.5 ? ink(cell.color) : "var(--ink)",
 					}}
@@ -155,7 +157,7 @@ function Words({ cells, whole, measure }: { cells: Cell[]; whole: bigint; measur
 		: [];
 	return (
 		<p class="words">
-			Too small to draw at this scale:{" "}
+			Too small to name in the picture:{" "}
 			{[...named, ...others].map((x, i, all) => (
 				<Fragment key={x.key}>
 					<span>

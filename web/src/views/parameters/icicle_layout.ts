@@ -13,7 +13,7 @@ export interface Box {
 	/** The width of the part that is in use. */
 	solid: number;
 	/** The lines of its label with their positions, empty for slivers that the lens shows. */
-	label: { text: string; x: number; y: number; bold: boolean }[];
+	label: { text: string; x: number; y: number; bold: boolean; isTurned?: boolean }[];
 }
 
 export interface Icicle {
@@ -35,6 +35,8 @@ export interface Icicle {
 const GAP = 2;
 const PAD = 8;
 const LINE = 18;
+/** The height of a box with one line of text, and the width of one with turned text. */
+const [ROW, TURNED] = [16, 15];
 const NAME = 14;
 const SMALL = 13;
 const BOLD = 650;
@@ -79,12 +81,34 @@ class Layout {
 	}
 
 	/**
-	 * Writes the label into a box: the name, and what fits below or beside it; false if the name
-	 * and a number do not fit.
+	 * Writes the label into a box: the name, and what fits below or beside it; turned where the
+	 * box is too narrow; false if the name does not fit, or no number in a box of the first level.
 	 */
-	private label(box: Box): boolean {
+	private label(box: Box, level: number): boolean {
+		if (this.labelAcross(box, level)) return true;
+		box.label = [];
+		if (this.isColumns || box.width < TURNED || box.solid < box.width) return false;
+		const { name, short, lines } = box.cell;
+		const numbers = [...(lines.at(-1) ?? []), ""];
+		const room = box.height - 4;
+		const found = [name, short]
+			.flatMap((x) => numbers.map((y): [string, string] => [x, y]))
+			.find(
+				([x, y]) => textWidth(x, SMALL, BOLD) + (y ? 6 + textWidth(y, SMALL) : 0) <= room,
+			);
+		if (!found) return false;
+		const [x, y] = [box.x + box.width / 2 + 4.5, box.y + box.height - 3];
+		const used = textWidth(found[0], SMALL, BOLD) + 6;
+		box.label = [
+			{ text: found[0], x, y, bold: true, isTurned: true },
+			...(found[1] ? [{ text: found[1], x, y: y - used, bold: false, isTurned: true }] : []),
+		];
+		return true;
+	}
+
+	private labelAcross(box: Box, level: number): boolean {
 		const start = box.solid < box.width * 0.5 ? box.solid : 0;
-		const rows = box.height < LINE ? 0 : Math.max(1, Math.floor((box.height - 5) / LINE));
+		const rows = box.height < ROW ? 0 : Math.max(1, Math.floor((box.height - 5) / LINE));
 		const top = box.y + (rows > 1 ? 19 : box.height / 2 + 5);
 		const fits = (alternatives: string[], space: number) =>
 			alternatives.find((text) => textWidth(text, SMALL) <= space);
@@ -95,7 +119,14 @@ class Layout {
 				name: wrapped(text, box.width - start - pad - 3, rows),
 			})),
 		);
-		const chosen = choices.find((x) => x.name);
+		const hasNumber = (x: (typeof choices)[number]) =>
+			rows > 1 ||
+			fits(
+				box.cell.lines.at(-1) ?? [],
+				box.width - x.left - 13 - textWidth(x.name![0]!, NAME, BOLD),
+			);
+		const named = choices.filter((x) => x.name);
+		const chosen = named.find((x) => hasNumber(x)) ?? named[0];
 		if (!chosen) return false;
 		const { left, name } = chosen as { left: number; name: string[] };
 		const [x, room] = [box.x + left, box.width - left - 3];
@@ -106,7 +137,7 @@ class Layout {
 				{ text: name[0]!, x, y: top, bold: true },
 				...(text ? [{ text, x: x + used, y: top, bold: false }] : []),
 			];
-			return Boolean(text);
+			return Boolean(text) || level > 0;
 		}
 		box.label = name.map((text, i) => ({ text, x, y: top + i * LINE, bold: true }));
 		for (const alternatives of box.cell.lines) {
@@ -118,20 +149,20 @@ class Layout {
 
 	/** Whether a component would have room for its name and number. */
 	fits(cell: Cell, extent: number): boolean {
-		return this.label(this.box(cell, 0, 0, extent));
+		return this.label(this.box(cell, 0, 0, extent), 0);
 	}
 
 	/** Places a component with its matrices. */
 	component(cell: Cell, start: number, extent: number): void {
 		const box = this.box(cell, 0, start, extent);
-		this.label(box);
+		this.label(box, 0);
 		this.boxes.push(box);
 		const scale = (n: bigint) => (extent * Number((n * 10n ** 9n) / cell.size)) / 10 ** 9;
 		let at = start;
 		const rest: Cell[] = [];
 		for (const x of cell.cells) {
 			const inner = this.box(x, 1, at, scale(x.size));
-			if (rest.length || !this.label(inner)) rest.push(x);
+			if (rest.length || !this.label(inner, 1)) rest.push(x);
 			else {
 				this.boxes.push(inner);
 				at += scale(x.size);
@@ -142,30 +173,21 @@ class Layout {
 	}
 
 	/**
-	 * Places what is too small for a label of its own: together if a common label fits, else as a
-	 * number of cells that words name.
+	 * Places what is too small for a label of its own: together, with a common label or their
+	 * number, which words name.
 	 */
 	together(rest: Cell[], level: number, start: number, extent: number): void {
 		const common = rest.length > 1 ? this.joinCells(rest) : rest[0]!;
 		const box = this.box(common, level, start, extent);
-		if (rest.length > 1 && this.label(box)) this.boxes.push(box);
-		else {
-			const text = rest.length > 1 ? `+${rest.length}` : common.short;
-			if (box.width > textWidth(text, NAME, BOLD) + 10 && box.height >= LINE) {
-				this.boxes.push({
-					...box,
-					label: [
-						{
-							text,
-							x: box.x + 5,
-							y: box.y + Math.min(19, box.height / 2 + 5),
-							bold: true,
-						},
-					],
-				});
-			}
-			this.words.push(...rest);
+		if (extent > 0.4) {
+			this.boxes.push(box);
+			if (!level) this.boxes.push(this.box(common, 1, start, extent));
 		}
+		if (rest.length > 1 && this.label(box, level)) return;
+		this.words.push(...rest);
+		const name = `${rest.length} smaller`;
+		const named = { ...box, cell: { ...common, name, short: name } };
+		if (rest.length > 1 && this.label(named, level)) box.label = named.label;
 	}
 
 	/** Places a component that the lens shows: its colour alone. */
@@ -212,17 +234,19 @@ export function layIcicle(
 		}
 		return { small, at };
 	};
-	const plainExtent = isColumns ? 580 : width;
+	const plainExtent = isColumns ? 600 : width;
 	const plain = new Layout(isColumns, bands(0), joinCells);
 	const { small: unlabelled, at: end } = place(plain, cells, whole, 0, plainExtent);
-	// with a lens, the whole is drawn first, shorter on phones, and then again what is too small
-	// there
-	const [mainExtent, lensExtent] = isColumns ? [300, 440] : [width, width];
+	// a lens is for what is too small without one; on phones the whole is then shorter
+	const [mainExtent, lensExtent] = isColumns ? [400, 260] : [width, width];
 	const main = new Layout(isColumns, bands(0), joinCells);
+	const total = (list: Cell[]) => list.reduce((a, x) => a + x.size, 0n);
+	const magnified = unlabelled.filter((x) =>
+		main.fits(x, scaled(x.size, total(unlabelled), lensExtent)),
+	);
 	const small = cells.filter((x) => !main.fits(x, scaled(x.size, whole, mainExtent)));
-	const rest = small.reduce((a, x) => a + x.size, 0n);
-	const magnified = small.filter((x) => main.fits(x, scaled(x.size, rest, lensExtent)));
-	if (!unlabelled.length || magnified.length < 2) {
+	const rest = total(small);
+	if (magnified.length < 2) {
 		if (unlabelled.length) plain.together(unlabelled, 0, end, plainExtent - end);
 		return {
 			width,
