@@ -60,13 +60,18 @@ def docstring(question: type[Question]) -> str:
     return "\n\n".join([*lines, arguments])
 
 
-def signature(question: type[Question], source: str, report: str) -> Iterator[str]:
-    """Yield the lines of a signature, with the type of the models and of the result."""
+def signature(
+    question: type[Question], source: str, report: str, *, is_optional: bool = False
+) -> Iterator[str]:
+    """Yield the lines of a signature, with the type of the models, which may be optional, and of
+    the result.
+    """
     described = question.described
     positional = [x for x, y in described.items() if y.positional]
     yield f"def {question.function}("
     for model in question.models:
-        yield f"    {model}: {MODELS.get(model, source)},"
+        default = " | None = None" if is_optional else ""
+        yield f"    {model}: {MODELS.get(model, source)}{default},"
     for name in positional:
         if is_variadic(field := described[name]):
             yield f"    *{name}: {field.kind.kind.annotation},"
@@ -94,7 +99,17 @@ def function(question: type[Question]) -> Iterator[str]:
             yield "@overload"
             yield from signature(question, source, found)
             yield "    ..."
-    yield from signature(question, "Source", report)
+    if question.report_of_all:
+        yield from (
+            "@overload",
+            f"def {question.function}() -> {question.report_of_all}:",
+            "    ...",
+        )
+        yield "@overload"
+        yield from signature(question, "Source", report)
+        yield "    ..."
+        report += f" | {question.report_of_all}"
+    yield from signature(question, "Source", report, is_optional=bool(question.report_of_all))
     yield indent(f'"""{docstring(question)}\n"""', "    ")
     module = question.__module__.removeprefix("llamath")
     yield f"    from {module} import {question.__name__}\n"

@@ -271,10 +271,9 @@ def lesson(
     """Return a lesson about a model, with questions whose answers are numbers of its tree; it
     iterates over them, and `check` tells what is wrong with an answer.
 
-    Without a name, return the list of lessons. Without a number and a seed, the questions are those
-    that `llamath learn` asks, in order.
+    Without a name, return the list of lessons. Without a number and a seed, the questions are
+    those that `llamath learn` asks, in order.
 
-    name: Lesson, such as matrix or cache.
     model: Model to ask about, if not the lesson's own.
     questions: Number of questions, chosen at random.
     seed: Choose the same questions again: the same number.
@@ -282,12 +281,6 @@ def lesson(
     from .questions.parameter_questions import LessonQuestion
 
     question = LessonQuestion.parse(model=model, questions=questions, seed=seed)
-    if name is None:
-        if (model, questions, seed) != (None, None, None):
-            raise ArgumentError(
-                "name", " is missing: which lesson?", hint=f"{Call('lesson')} lists them"
-            )
-        return answer_lessons()
     return answer_lesson(name, question)
 
 
@@ -982,17 +975,18 @@ def answer_code(model: FamilyModel, question: CodeQuestion) -> CodeReport:
     return write_code(model, question.kind, question.names, question.part)
 
 
-def answer_lesson(name: str, question: LessonQuestion) -> Worksheet:
-    """Return a lesson about a model."""
-    from .analysis.learn.worksheet import make_worksheet
+def answer_lesson(name: str | None, question: LessonQuestion) -> Worksheet | LessonList:
+    """Return a lesson about a model; without a name the list of lessons, with what the learner has
+    done.
+    """
+    from .analysis.learn.worksheet import list_lessons, make_worksheet
 
-    return make_worksheet(name, question.model, question.questions, question.seed)
-
-
-def answer_lessons() -> LessonList:
-    """Return the list of lessons, with what the learner has done."""
-    from .analysis.learn.worksheet import list_lessons
-
+    if name is not None:
+        return make_worksheet(name, question.model, question.questions, question.seed)
+    if (question.model, question.questions, question.seed) != (None, None, None):
+        raise ArgumentError(
+            "name", " is missing: which lesson?", hint=f"{Call('lesson')} lists them"
+        )
     return list_lessons()
 
 

@@ -62,9 +62,9 @@ def command(
     if not name:
         if asked.given or output or solutions:
             raise click.UsageError("which lesson? `llamath learn` lists them")
-        from ..api import answer_lessons
+        from ..api import answer_lesson
 
-        echo_report(answer_lessons(), form)
+        echo_report(answer_lesson(None, question), form)
         return 0
     from ..analysis.learn.worksheet import make_worksheet
 

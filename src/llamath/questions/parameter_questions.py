@@ -105,11 +105,13 @@ class LessonQuestion(Question):
     """Return a lesson about a model, with questions whose answers are numbers of its tree; it
     iterates over them, and `check` tells what is wrong with an answer.
 
-    Without a number and a seed, the questions are those that `llamath learn` asks, in order.
+    Without a name, return the list of lessons. Without a number and a seed, the questions are those
+    that `llamath learn` asks, in order.
     """
 
     function: ClassVar[str] = "lesson"
     report: ClassVar[str] = "Worksheet"
+    report_of_all: ClassVar[str] = "LessonList"
     models: ClassVar[tuple[str, ...]] = ("name",)
     loader: ClassVar[str] = ""
 

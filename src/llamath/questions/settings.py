@@ -277,6 +277,8 @@ class Question(Settings):
     """The type of what the function returns."""
     report_of_tensors: ClassVar[str] = ""
     """The type of what it returns of a model without a family, where that is another."""
+    report_of_all: ClassVar[str] = ""
+    """The type of what it returns without its first argument, if that may be left out."""
     models: ClassVar[tuple[str, ...]] = ("model",)
     """The arguments that are models."""
     loader: ClassVar[str] = "load_family"
