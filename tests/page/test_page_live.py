@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import llamath
 from llamath.generation.sampling_parameters import Sampling
@@ -317,6 +319,36 @@ def test_any_small_checkpoint_runs_in_its_page(browser: Any, tmp_path: Path, nam
         assert page.locator(".live-map").count() == 1
         has_lens = name != "gemma2"  # its logits are capped after the head
         assert page.locator(".live-lens").count() == has_lens
+
+
+def test_dropped_weights_run_if_they_fit_the_program(tab: Any, tmp_path: Path) -> None:
+    """Other weights of the same shapes run with the page's tokenizer; others are named before a byte is read."""
+    source = Path(llamath.embedded.path())
+    numbers = load_file(source / "model.safetensors")
+    for name in ("config.json", "tokenizer.json", "generation_config.json"):
+        shutil.copy(source / name, tmp_path)
+    mixed = {x: (y.float() * 0.9 if "mlp" in x else y) for x, y in numbers.items()}
+    save_file(mixed, tmp_path / "model.safetensors", {"format": "pt"})
+    tab.set_input_files("#file-input", str(tmp_path / "model.safetensors"))
+    tab.click(".live-file button")
+    tab.wait_for_selector(".live-file span:not(:empty)")
+    assert "runs the weights of model.safetensors" in tab.text_content(".live-file")
+    llama = NativeLlama.open(tmp_path, dtype="fp32")
+    (reply,) = llama.generate([PARK], sampling=Sampling(), max_tokens=400)
+    assert tab.evaluate(WRITE_ALL) == PARK + str(reply.text)
+    key = "model.layers.1.self_attn.k_proj.weight"
+    for changed, says in (
+        ({key: numbers[key].T.contiguous()}, "is [128, 64], expected [64, 128]"),
+        ({key: numbers[key].double()}, "is in F64, expected F32, F16, BF16"),
+        ({key: None}, "is missing"),
+    ):
+        kept = {x: y for x, y in (numbers | changed).items() if y is not None}
+        save_file(kept, tmp_path / "other.safetensors", {"format": "pt"})
+        tab.set_input_files("#file-input", str(tmp_path / "other.safetensors"))
+        tab.click("[data-file='other.safetensors'] .live-file button")
+        tab.wait_for_selector(".live-file span:not(:empty)")
+        assert f"{key} {says}" in tab.text_content(".live-file")
+        assert tab.get_attribute("[data-live]", "data-live") == "ready"
 
 
 def test_gallery_and_server_run_the_bundled_model(browser: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import { whenWhole } from "./lib/turns";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
 import { Files } from "./views/files/files";
+import { RunFile } from "./views/live/run_file";
 import { ModelPage, sectionsOf } from "./views/model_page";
 
 const COMPARISON = "difference";
@@ -81,7 +82,13 @@ export function App() {
 			<Header title={title} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
 				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : page}
-				<Files openConfig={openOnPage} sends={Boolean(data.served)} />
+				<Files
+					openConfig={openOnPage}
+					sends={Boolean(data.served)}
+					offer={(file, header) => (
+						<RunFile model={data.models[0]!} file={file} header={header} />
+					)}
+				/>
 			</main>
 			<footer>
 				<div class="wrap">

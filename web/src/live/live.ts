@@ -1,8 +1,8 @@
 // The script of pages with a live model: opens it from the page's own data. It stands before the
 // page's script, in the same hash, and holds the module of the engine.
 import { decompressBytes, bytesOfBase64 } from "../lib/read_data";
-import { Engine, type StoredWeight, type WeightType } from "./engine";
-import type { LiveData, LiveModel, LiveScript, Sampling } from "./live_model";
+import { Engine, type StoredWeight } from "./engine";
+import type { LiveData, LiveModel, LiveScript, Sampling, WeightBytes } from "./live_model";
 import { uniformNumbers } from "./random";
 import { Tokenizer } from "./tokenizer";
 
@@ -16,7 +16,7 @@ const textOf = (id: string): string => {
 };
 
 /** Weights as they are stored: the low bytes of 16-bit halves as they are, the high ones compressed. */
-async function readWeights(): Promise<Uint8Array> {
+async function readBytes(): Promise<Uint8Array> {
 	const low = bytesOfBase64(textOf("live-low"));
 	const high = await decompressBytes(textOf("live-high"));
 	if (low.length !== high.length) throw new Error("the weights in the page are cut off");
@@ -138,19 +138,26 @@ class PageModel implements LiveModel {
 	}
 }
 
-async function open(data: LiveData): Promise<LiveModel> {
-	const [code, program, all] = await Promise.all([
+/** The weights that the page holds. */
+async function ownWeights(data: LiveData): Promise<Map<string, WeightBytes>> {
+	const all = await readBytes();
+	return new Map(
+		data.weights.map(([path, type, start, size]) => {
+			if (start + size > all.length) throw new Error("the weights in the page are cut off");
+			return [path, { type, bytes: all.subarray(start, start + size) }];
+		}),
+	);
+}
+
+async function open(data: LiveData, given?: ReadonlyMap<string, WeightBytes>): Promise<LiveModel> {
+	const [code, program, weights] = await Promise.all([
 		decompressBytes(LLAMATH_ENGINE),
 		decompressBytes(textOf("live-program")),
-		readWeights(),
+		given ?? ownWeights(data),
 	]);
-	const weights = new Map<string, StoredWeight>();
-	for (const [path, type, start, size] of data.weights) {
-		if (start + size > all.length) throw new Error("the weights in the page are cut off");
-		weights.set(path, { type: type as WeightType, bytes: all.subarray(start, start + size) });
-	}
-	const engine = await Engine.load(code, program, (path) => weights.get(path));
-	return new PageModel(data, engine, weights);
+	const stored = weights as ReadonlyMap<string, StoredWeight>;
+	const engine = await Engine.load(code, program, (path) => stored.get(path));
+	return new PageModel(data, engine, stored);
 }
 
 globalThis.llamathLive = { open, uniformNumbers, Tokenizer } satisfies LiveScript;

@@ -60,6 +60,12 @@ export interface LiveData {
 	weights: [path: string, type: string, start: number, bytes: number][];
 }
 
+/** The values of a weight as they are stored, and their type by its name in safetensors. */
+export interface WeightBytes {
+	type: string;
+	bytes: Uint8Array;
+}
+
 /** One sequence of a model in the page. */
 export interface LiveModel {
 	readonly tokenizer: PageTokenizer;
@@ -85,7 +91,8 @@ export interface LiveModel {
 }
 
 export interface LiveScript {
-	open(data: LiveData): Promise<LiveModel>;
+	/** Opens the model with the weights of the page, or with these by their paths. */
+	open(data: LiveData, weights?: ReadonlyMap<string, WeightBytes>): Promise<LiveModel>;
 	uniformNumbers(seed: number): () => number;
 	Tokenizer: new (data: TokenizerData) => PageTokenizer;
 }

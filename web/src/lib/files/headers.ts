@@ -38,10 +38,14 @@ export interface FileTensor {
 	shape: bigint[];
 	elements: bigint;
 	bytes: bigint;
+	/** Where its bytes begin in a safetensors file, after the header. */
+	start?: bigint;
 }
 
 export interface Header {
 	format: string;
+	/** Where the tensors of a single safetensors file begin. */
+	dataStart?: number;
 	tensors: FileTensor[];
 	metadata: [string, unknown][];
 }
@@ -123,7 +127,8 @@ async function safetensors(file: Blob, formats: Formats): Promise<Header> {
 	const dataBytes = BigInt(file.size) - 8n - length;
 	refuseIf(position > dataBytes, "short", position - dataBytes);
 	refuseIf(position < dataBytes, "rest", dataBytes - position);
-	return { format: "safetensors", tensors, metadata: [...metadata] };
+	const dataStart = 8 + Number(length);
+	return { format: "safetensors", dataStart, tensors, metadata: [...metadata] };
 }
 
 /**

@@ -1,7 +1,7 @@
 // Files of the reader, dropped or chosen: headers are read in the page, and a config goes to the
 // page's own server if it has one.
 import "./files.css";
-import { Fragment } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
@@ -382,6 +382,8 @@ function IndexContents({ index }: { index: OpenedIndex }) {
 interface Opened {
 	name: string;
 	size: number;
+	/** The one file whose header it is. */
+	file?: File;
 	header?: Header;
 	index?: OpenedIndex;
 	wrong?: string;
@@ -411,7 +413,7 @@ async function readFiles(files: File[]): Promise<Opened> {
 			size,
 			...(isIndex(file)
 				? { index: await readIndex(file, data) }
-				: { header: await readHeader(file, formats) }),
+				: { file, header: await readHeader(file, formats) }),
 		};
 	const weights = files.filter((x) => !isIndex(x));
 	if (weights.some((x) => !/\.(safetensors|gguf)$/i.test(x.name)))
@@ -429,7 +431,14 @@ async function readFiles(files: File[]): Promise<Opened> {
 
 const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
 
-export function Files({ openConfig, sends }: { openConfig: OpenConfig; sends: boolean }) {
+interface Props {
+	openConfig: OpenConfig;
+	sends: boolean;
+	/** What the page offers for a file of weights. */
+	offer?: (file: File, header: Header) => ComponentChildren;
+}
+
+export function Files({ openConfig, sends, offer }: Props) {
 	const [opened, setOpened] = useState<Opened | null>(null);
 	const [isDragging, setDragging] = useState(false);
 	const input = useRef<HTMLInputElement>(null);
@@ -554,6 +563,7 @@ export function Files({ openConfig, sends }: { openConfig: OpenConfig; sends: bo
 			{opened && (opened.header || opened.index) && (
 				<div class="file" data-file={opened.name}>
 					<Fragment key={opened.name}>
+						{opened.header && opened.file && offer?.(opened.file, opened.header)}
 						{opened.header ? (
 							<Contents
 								name={opened.name}

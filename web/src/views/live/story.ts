@@ -5,7 +5,7 @@ import type { ModelData } from "../../lib/data";
 import { PlaceOfSection } from "../../lib/place";
 import { change, state } from "../../lib/state";
 import { markBusy } from "../../lib/turns";
-import type { LiveData, LiveModel, Sampling } from "../../live/live_model";
+import type { LiveData, LiveModel, Sampling, WeightBytes } from "../../live/live_model";
 
 /** What the passes left for one token. */
 export interface TokenPass {
@@ -36,6 +36,8 @@ export class Story {
 	/** How many tokens, from the end, the model has written. */
 	written = 0;
 	#model: LiveModel | null = null;
+	/** Of a file that was dropped on the page. */
+	#weights: ReadonlyMap<string, WeightBytes> | undefined;
 	#timer: ReturnType<typeof setTimeout> | undefined;
 	#uniform: (() => number) | null = null;
 	readonly listeners = new Set<() => void>();
@@ -66,17 +68,20 @@ export class Story {
 		for (const x of this.listeners) x();
 	}
 
-	/** Opens the model when it is first asked for. */
-	async open(): Promise<void> {
-		if (this.status === "loading" || this.status === "ready") return;
+	/** Opens the model when it is first asked for, or anew with other weights. */
+	async open(weights?: ReadonlyMap<string, WeightBytes>): Promise<void> {
+		if (this.status === "loading" || (this.status === "ready" && !weights)) return;
+		this.pause();
+		this.#weights = weights ?? this.#weights;
 		this.status = "loading";
 		markBusy("live", true);
 		try {
 			const script = globalThis.llamathLive;
 			if (!script || typeof WebAssembly === "undefined")
 				throw new Error("this browser has no WebAssembly, or a policy forbids it");
-			this.#model = await script.open(this.data);
+			this.#model = await script.open(this.data, this.#weights);
 			this.status = "ready";
+			[this.ids, this.passes, this.written] = [[], [], 0];
 			this.#read(this.model.tokenizer.encode(this.text));
 			performance.mark("live");
 		} catch (error) {
