@@ -96,7 +96,7 @@ def test_a_rounded_answer_stands_for_what_rounds_to_it() -> None:
 def test_lessons_stand_in_the_order_of_the_course() -> None:
     assert [x.name for x in LESSONS] == (
         "matrix head attention mlp norms layer embedding total modelargs context difference cache flops bytes "
-        "experts design latent windows recurrence"
+        "experts design latent windows recurrence token"
     ).split()
     for lesson in LESSONS:
         study = study_of(lesson, None)

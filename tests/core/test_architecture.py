@@ -177,7 +177,7 @@ ROOMS_OF_ANALYSIS = {
     "storage": "graph",
     "check": "graph storage",
     "size": "graph storage",
-    "learn": "graph storage size",
+    "learn": "graph code storage size",
     "understand": "graph storage check size learn",
 }
 """Folder of `analysis` → those that it may import from."""

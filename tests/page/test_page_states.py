@@ -71,6 +71,7 @@ PAGES: dict[str, tuple[State, ...]] = {
     ),
     "hybrid": (
         State(part=".hero"),
+        State("#tour=5", part=".hero-plate"),
         State("#shapes=letters&by=kind&map=flops", part=".hero, #parameters"),
         State("#view=design&sizes=k300"),
     ),

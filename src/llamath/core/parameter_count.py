@@ -7,7 +7,7 @@ stored buffers included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..utils.record_type import Record
@@ -142,7 +142,7 @@ def count_parameters(tree: Block) -> Count:
         parameters=_parameters(tree, folded, groups, sections),
         groups=groups,
         sections=sections,
-        formula=_formula(sections),
+        formula=formula_of(sections),
     )
 
 
@@ -247,7 +247,8 @@ def layer_ranges(
     return tuple(spans)
 
 
-def _formula(sections: tuple[Section, ...]) -> Formula:
+def formula_of(sections: Iterable[Section]) -> Formula:
+    """Return the parameters of sections as a closed formula."""
     symbols: list[str] = []
     numbers: list[str] = []
     letters: dict[str, int] = {}
@@ -259,8 +260,11 @@ def _formula(sections: tuple[Section, ...]) -> Formula:
         times = Expr.const(section.times)
         plain = times == 1 and not times.atoms
         count = f"({times.symbol})" if len(times.terms) > 1 else times.symbol
-        symbols.append(inner.symbol if plain else f"{count}·({inner.symbol})")
-        numbers.append(inner.numbers if plain else f"{times}·({inner.numbers})")
+        letters_inside, numbers_inside = inner.symbol, inner.numbers
+        if len(inner.terms) > 1:
+            letters_inside, numbers_inside = f"({letters_inside})", f"({numbers_inside})"
+        symbols.append(inner.symbol if plain else f"{count}·{letters_inside}")
+        numbers.append(inner.numbers if plain else f"{times}·{numbers_inside}")
         letters |= inner.atoms | times.atoms
         value += int(times) * int(inner)
     return Formula(

@@ -17,6 +17,7 @@ import { Plate, PlateSkyline } from "./plate/plate";
 import { PositionsSection } from "./positions/positions";
 import { SpeedSection } from "./speed/speed";
 import { Tensors } from "./tensors/tensors";
+import { Tour, TourButton, WithTour } from "./tour/tour";
 
 interface PageSection extends SectionLink {
 	/** Whether a model has this section; without it every model does. */
@@ -69,14 +70,18 @@ export function ModelPage({ model }: { model: ModelData }) {
 				plate={
 					<>
 						{liveOf(model) && <LiveBar model={model} />}
-						<Plate
-							model={model}
-							whole={
-								<div class="plate-whole-wide">
-									<PlateSkyline model={model} barHeight={120} hasLens />
-								</div>
-							}
-						/>
+						<WithTour model={model}>
+							<Plate
+								model={model}
+								tour={<TourButton model={model} />}
+								whole={
+									<div class="plate-whole-wide">
+										<PlateSkyline model={model} barHeight={120} hasLens />
+									</div>
+								}
+							/>
+						</WithTour>
+						<Tour model={model} />
 					</>
 				}
 			/>

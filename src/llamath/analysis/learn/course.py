@@ -9,10 +9,16 @@ from .exercise import Exercise
 from .lesson import Lesson
 from .lessons.size_lessons import SIZE_LESSONS
 from .lessons.special_lessons import SPECIAL_LESSONS
+from .lessons.tour_lesson import TOUR_LESSON
 from .lessons.weight_lessons import WEIGHT_LESSONS
 from .study import ModelStudy
 
-LESSONS: tuple[Lesson, ...] = (*WEIGHT_LESSONS, *SIZE_LESSONS, *SPECIAL_LESSONS)
+LESSONS: tuple[Lesson, ...] = (
+    *WEIGHT_LESSONS,
+    *SIZE_LESSONS,
+    *SPECIAL_LESSONS,
+    TOUR_LESSON,
+)
 
 
 class NoSuchLesson(LlamathError):

@@ -7,6 +7,7 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
+from ...analysis.learn.tour.tour import tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
@@ -172,6 +173,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         **parameters,
         "passes": passes,
         "plate": build_plate(model, passes["prompt"]),
+        "tour": list(_tour(model)),
         "towers": build_towers(model),
         "attention": build_attention(model),
         "experts": build_experts(model, memory_by_dtype),
@@ -186,6 +188,12 @@ def _model(model: FamilyModel) -> dict[str, Any]:
             int(trained["start"]["trainers"]),
         ),
     }
+
+
+def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
+    """Yield the stops of the tour."""
+    for x in tour_of(model).stops:
+        yield x.to_json() | {"adds": f"{x.adds.value:,}", "so_far": f"{x.so_far:,}"}
 
 
 def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:

@@ -67,6 +67,7 @@ def page_settings(
         ["by", "part", ["part", "kind"], ["parameters"]],
         ["layer", str(first.get("layer", "")), "layer", ["plate"]],
         ["zoom", "", "zoom", ["plate"]],
+        ["tour", "", "place", ["plate"]],
         ["kind_a", "", "place", ["compare"]],
         ["kind_b", "", "place", ["compare"]],
         ["stage", "", "place", ["block"]],

@@ -35,6 +35,7 @@ _KEYS = [
     ["Tab", "next control, picture, table, or numbers of a section"],
     ["← ↑ → ↓", "move within a picture, a table, a choice, or the numbers of a section"],
     ["Enter", "show how a number follows; open a part of a picture"],
+    ["← → Space", "in the tour: back, next, play"],
     ["+ −", "zoom the picture of the model in and out"],
     ["Esc", "close; zoom out"],
     ["/", "find a tensor"],

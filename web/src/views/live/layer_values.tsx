@@ -24,7 +24,7 @@ export const COLOR_TOKENS: Record<string, string> = {
 const tokenOf = (step: Step | undefined, isCached: boolean): string =>
 	isCached ? "--c-kv" : (COLOR_TOKENS[step?.color ?? ""] ?? "--c-norm");
 
-function Strip({
+export function Strip({
 	name,
 	values,
 	color,

@@ -1,11 +1,12 @@
 // Every step of a block in the order in which it runs, with its wires, shape, parameters, FLOPs and
 // what it caches.
-import { useState } from "preact/hooks";
+import { useContext, useState } from "preact/hooks";
 import { NumberButton, openDerivation } from "../../components/number";
 import { notation, sumOf, value, type Expression, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
 import { formula, legend } from "../../lib/derivation";
 import { textWidth } from "../../lib/measure_text";
+import { LitSteps } from "../tour/tour_stops";
 import { isMatrix } from "./contract";
 import type { Mark } from "./layer_picture";
 import { path, type Point } from "./layout";
@@ -94,16 +95,16 @@ export function BlockList({
 	const height = rows.reduce((n, x) => n + x.height, 0);
 	const yOf = new Map(rows.map((x, i) => [x.name, tops[i]! + 16]));
 	const dotX = left - 8;
-	const active = hovered ?? walked;
-	const near = new Set(
-		active === null
-			? []
-			: [
-					active,
-					...(steps.find((x) => x.name === active)?.takes ?? []),
-					...steps.filter((x) => x.takes.includes(active)).map((x) => x.name),
-				],
+	const lit = useContext(LitSteps);
+	const chosen = (lit.size ? null : hovered) ?? walked;
+	const active = new Set(
+		chosen === null ? steps.filter((x) => lit.has(x.name)).map((x) => x.name) : [chosen],
 	);
+	const near = new Set([
+		...active,
+		...steps.filter((x) => active.has(x.name)).flatMap((x) => x.takes),
+		...steps.filter((x) => x.takes.some((y) => active.has(y))).map((x) => x.name),
+	]);
 	const edges = steps.flatMap((step) =>
 		step.takes.filter((x) => yOf.has(x)).map((from) => ({ from, to: step.name })),
 	);
@@ -119,7 +120,7 @@ export function BlockList({
 		y2: yOf.get(to)!,
 		lane: rowOf.get(to)! - rowOf.get(from)! === 1 ? null : lanes.get(from)!,
 		isStream: onStream.has(from) && onStream.has(to),
-		state: active === null ? "" : from === active ? "output" : to === active ? "input" : "dim",
+		state: !active.size ? "" : active.has(from) ? "output" : active.has(to) ? "input" : "dim",
 	}));
 	const list = rows.filter((x) => x.step);
 	const onKey = (event: KeyboardEvent, i: number) => {
@@ -143,7 +144,7 @@ export function BlockList({
 		event.stopPropagation();
 	};
 	return (
-		<div class={`block-list${active === null ? "" : " has-active"}`}>
+		<div class={`block-list${active.size ? " has-active" : ""}`}>
 			<svg
 				class="block-rails"
 				width={left}
@@ -196,7 +197,7 @@ export function BlockList({
 					return (
 						<li
 							key={x.name}
-							class={`block-row${isWide ? " wide" : ""}${active === null || near.has(x.name) ? "" : " dim"}${active === x.name ? " active" : ""}`}
+							class={`block-row${isWide ? " wide" : ""}${!active.size || near.has(x.name) ? "" : " dim"}${active.has(x.name) ? " active" : ""}`}
 							style={{ height: `${x.height}px` }}
 							onPointerEnter={() => setHovered(x.name)}
 							onPointerLeave={() => setHovered(null)}

@@ -4,6 +4,7 @@ import { useContext, useMemo, useRef, useState } from "preact/hooks";
 import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { LiveMarksOfLayer } from "../live/live_marks";
+import { LitSteps } from "../tour/tour_stops";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
 import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Label } from "./measure";
@@ -68,23 +69,20 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 	const svg = useRef<SVGSVGElement>(null);
 	const live = useContext(LiveMarksOfLayer);
 	const { stage, walked, open } = props;
-	const active =
-		hovered ??
-		(walked === null
-			? null
-			: (layout.nodes.find((x) => x.node.steps.some((y) => y.name === walked))?.node.id ??
-				walked));
-	const near = new Set(
-		active === null
-			? []
-			: [
-					active,
-					...layout.wires
-						.filter((x) => x.from === active || x.to === active)
-						.flatMap((x) => [x.from, x.to]),
-				],
-	);
-	const isLit = (id: string) => active === null || near.has(id);
+	const lit = useContext(LitSteps);
+	const idOf = (step: string) =>
+		layout.nodes.find((x) => x.node.steps.some((y) => y.name === step))?.node.id ?? step;
+	const toured = stage.steps.filter((x) => lit.has(x.name)).map((x) => x.name);
+	// a tour scrolls the picture under a pointer that rests
+	const shown = walked !== null ? [walked] : toured;
+	const active = new Set(hovered !== null && !lit.size ? [hovered] : shown.map(idOf));
+	const near = new Set([
+		...active,
+		...layout.wires
+			.filter((x) => active.has(x.from) || active.has(x.to))
+			.flatMap((x) => [x.from, x.to]),
+	]);
+	const isLit = (id: string) => !active.size || near.has(id);
 	const order = layout.nodes
 		.filter((x) => x.node.steps.length)
 		.sort(
@@ -107,7 +105,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 	return (
 		<svg
 			ref={svg}
-			class={`layer-picture data${active === null ? "" : " has-active"}`}
+			class={`layer-picture data${active.size ? " has-active" : ""}`}
 			width={layout.width}
 			height={layout.height}
 			viewBox={`0 0 ${layout.width} ${layout.height}`}
@@ -120,11 +118,11 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 					key={i}
 					wire={x}
 					state={
-						active === null
+						!active.size
 							? ""
-							: x.from === active
+							: active.has(x.from)
 								? "output"
-								: x.to === active
+								: active.has(x.to)
 									? "input"
 									: "dim"
 					}
@@ -139,7 +137,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 					data-steps={x.node.steps.map((y) => y.name).join(" ")}
 					data-zoom={props.zoomPath?.(x.node, x.node.steps[0]!.name)}
 					data-mark={props.markOf?.(x.node)}
-					class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
+					class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active.has(x.node.id) ? " active" : ""}`}
 					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1}
 					role="button"
 					aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")}
@@ -225,7 +223,7 @@ function Stream({
 	stage,
 }: {
 	layout: LayerLayout;
-	active: string | null;
+	active: ReadonlySet<string>;
 	stage: Stage;
 }) {
 	const { line, nodes } = layout.stream!;
@@ -241,7 +239,7 @@ function Stream({
 			{nodes.map((x) => {
 				const kind = stage.steps.find((y) => y.name === x.name)?.kind;
 				return (
-					<g key={x.name} data-stream={x.name} class={active === x.name ? "active" : ""}>
+					<g key={x.name} data-stream={x.name} class={active.has(x.name) ? "active" : ""}>
 						<circle class="sum" cx={x.x} cy={x.y} r={11} />
 						{kind === "add" ? (
 							<path class="plus" d={`M${x.x - 6} ${x.y}h12M${x.x} ${x.y - 6}v12`} />

@@ -154,7 +154,15 @@ function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Op
 	};
 }
 
-export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChildren }) {
+export function Plate({
+	model,
+	whole,
+	tour,
+}: {
+	model: ModelData;
+	whole?: ComponentChildren;
+	tour?: ComponentChildren;
+}) {
 	const state = useAppState(
 		"layer",
 		"zoom",
@@ -184,7 +192,9 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 	useZoomGestures(ref);
 	return (
 		<div ref={ref} class={`plate ${state.zoom === "model" ? "at-model" : ""}`}>
-			<Path model={model} open={open} opened={opened} state={state} />
+			<Path model={model} open={open} opened={opened} state={state}>
+				{tour}
+			</Path>
 			{whole}
 			{state.zoom !== "model" && width > 0 && (
 				<div class="plate-panel" data-numbers>
@@ -232,11 +242,13 @@ function Path({
 	open,
 	opened,
 	state,
+	children,
 }: {
 	model: ModelData;
 	open: number | string;
 	opened: Opened;
 	state: State;
+	children?: ComponentChildren;
 }) {
 	const plate = plateOf(model);
 	const { block, step, head } = opened;
@@ -267,6 +279,7 @@ function Path({
 					</li>
 				))}
 			</ol>
+			{children}
 			<span class="plate-controls">
 				{typeof open === "number" && (
 					<>

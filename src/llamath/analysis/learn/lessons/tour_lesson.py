@@ -1,0 +1,77 @@
+"""The lesson that follows one token: the stops of the tour, and what each adds to the count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ....utils.number_format import format_list
+from ..diagnosis import term_name
+from ..exercise import Exercise
+from ..lesson import Asker, Lesson, instead
+from ..study import ModelStudy
+from ..tour.tour import Stop, tour_of
+
+_CORE = {"embedding", "qkv", "compress", "expand", "mixer_in", "gate_up", "experts", "logits"}
+"""The stops that the terminal asks about."""
+
+
+def _needs_pass(study: ModelStudy) -> str:
+    return "" if study.graph is not None else "its forward pass is not known"
+
+
+def _text(study: ModelStudy) -> Iterator[str]:
+    for i, x in enumerate(tour_of(study.model.text, code=False).stops, 1):
+        formula = f" {x.formula}." if x.formula else ""
+        yield f"{i}. {x.title}. {x.what}{formula} {x.why} It {x.sum}; so far {x.so_far:,}."
+
+
+def _exercises(study: ModelStudy) -> Iterator[Exercise]:
+    asker, tour = Asker("token", study), tour_of(study.model.text, code=False)
+    before: Stop | None = None
+    for stop in tour.stops:
+        if stop.adds.value:
+            earlier = 0 if before is None else before.so_far
+            adds = study.weights(partial(tour.adds, stop.name))
+            names = list(dict.fromkeys(map(term_name, adds.products)))
+            yield asker.ask(
+                stop.name,
+                f"A token of {study.name} comes to the stop “{stop.title}”. How many parameters "
+                "does this stop add to the count, in all layers together?",
+                adds,
+                hint=f"the weights of {format_list(names, 8)}, times the layers that have them",
+                mistakes=(
+                    instead(
+                        "count so far",
+                        stop.so_far if earlier else None,
+                        "this is the count of all stops up to this one",
+                        kind="weights",
+                    ),
+                ),
+                core=stop.name in _CORE,
+            )
+        before = stop
+    heads, scores = study.heads, next((x for x in tour.stops if x.name == "scores"), None)
+    if scores is not None and heads is not None:
+        yield asker.ask(
+            "scores",
+            "And how many parameters do the scores and the softmax add, without attention sinks?",
+            0,
+            hint="what is multiplied there was made by matrices that are counted already",
+            mistakes=(
+                instead(
+                    "a weight for each head", int(heads), "heads share out what q, k and v make"
+                ),
+            ),
+            why="q, k and v meet without a weight: a longer text needs no parameter.",
+        )
+
+
+TOUR_LESSON = Lesson(
+    name="token",
+    title="Follow one token",
+    model="llama-3-8b",
+    lacks=_needs_pass,
+    explain=_text,
+    exercises=_exercises,
+)

@@ -1,0 +1,1 @@
+"""A guided tour of a model, along the path of one token."""

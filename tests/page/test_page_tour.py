@@ -1,0 +1,216 @@
+"""The tour in the page: its stops by keyboard and button, what they light, on paper, and with live values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamath.analysis.learn.tour.tour import Stop, tour_of
+from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.page_data.live.live_data import bundled_live_parts
+from llamath.web.server.page_html import model_page
+from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
+from support.page_models import data_of, model_of, page_of
+
+assert browser
+BAR = ".tour"
+IN_SIGHT = """() => {
+  const bar = document.querySelector(".tour").getBoundingClientRect();
+  const lit = [...document.querySelectorAll(".plate-panel .active")].map((x) => x.getBoundingClientRect());
+  return bar.height > 0 && bar.bottom <= innerHeight + 1 && lit.some((x) => x.top >= 0 && x.top < bar.top);
+}"""
+LIT = """() => [...document.querySelectorAll(".plate-panel .active")].map((x) => x.dataset.steps ?? x.dataset.stream)"""
+
+
+@cache
+def stops_of(slug: str) -> tuple[Stop, ...]:
+    return tour_of(model_of(slug)).stops
+
+
+@pytest.fixture(params=["llama-3-8b"])
+def tab(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    with Tab(browser, tmp_path, page_of(request.param), width=1440) as page:
+        yield page
+
+
+def shown(tab: Any) -> str:
+    name: str = tab.get_attribute(BAR, "data-tour")
+    return name
+
+
+def start(tab: Any) -> None:
+    tab.click(".tour-start")
+    wait_until_drawn(tab)
+
+
+def press(tab: Any, key: str) -> None:
+    tab.keyboard.press(key)
+    wait_until_drawn(tab)
+
+
+def test_data_of_the_tour_equals_the_library() -> None:
+    for slug in ("llama-3-8b", "deepseek-v3"):
+        for x, y in zip(data_of(slug)["models"][0]["tour"], stops_of(slug), strict=True):
+            assert (x["name"], x["what"], x["why"]) == (y.name, y.what, y.why)
+            assert int(x["adds"].replace(",", "")) == y.adds.value
+            assert int(x["so_far"].replace(",", "")) == y.so_far
+    tour = data_of("llama-3-8b")["models"][0]["tour"]
+    assert len(json.dumps(tour)) < 16_000
+
+
+@pytest.mark.parametrize("tab", ["llama-3-8b", "deepseek-v3", "mamba-2.8b"], indirect=True)
+def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureRequest) -> None:
+    slug = request.node.callspec.params["tab"]
+    assert tab.locator(BAR).count() == 0
+    start(tab)
+    assert tab.evaluate("document.activeElement.matches('.tour')")
+    stops = stops_of(slug)
+    for i, stop in enumerate(stops):
+        assert shown(tab) == stop.name
+        text = tab.text_content(".tour-text")
+        assert stop.what in text and stop.why in text and stop.formula in text
+        assert f"{stop.so_far:,}" in text and f"stop {i + 1} of {len(stops)}" in tab.text_content(
+            ".tour-controls"
+        )
+        assert tab.evaluate("new URLSearchParams(location.hash.slice(1)).get('tour')") == f"{i + 1}"
+        if stop.steps:
+            lit = " ".join(tab.evaluate(LIT)).split()
+            assert set(stop.steps) & set(lit), stop.name
+        press(tab, "ArrowRight")
+    assert shown(tab) == stops[-1].name
+    press(tab, "ArrowLeft")
+    assert shown(tab) == stops[-2].name
+    press(tab, "Home")
+    assert shown(tab) == stops[0].name
+    press(tab, "Escape")
+    assert tab.locator(BAR).count() == 0 and "tour" not in tab.evaluate("location.hash")
+
+
+def test_buttons_step_and_end_the_tour(tab: Any) -> None:
+    start(tab)
+    assert tab.get_attribute("[data-tour-go=back]", "aria-disabled") == "true"
+    tab.click("[data-tour-go=next]")
+    wait_until_drawn(tab)
+    assert shown(tab) == "embedding"
+    tab.click("[data-tour-go=back]")
+    wait_until_drawn(tab)
+    assert shown(tab) == "token"
+    press(tab, "End")
+    assert tab.get_attribute("[data-tour-go=next]", "aria-disabled") == "true"
+    tab.click("[data-tour-go=end]")
+    wait_until_drawn(tab)
+    assert tab.locator(BAR).count() == 0
+    assert tab.get_attribute(".tour-start", "aria-expanded") == "false"
+
+
+def test_address_opens_a_stop_and_its_place(tab: Any) -> None:
+    go_to(tab, "#tour=7")
+    assert shown(tab) == "softmax"
+    assert "Layer 16" in tab.text_content(".plate-path")
+    go_to(tab, "#tour=2")
+    assert "Embedding" in tab.text_content(".plate-path")
+    go_to(tab, "#tour=12")
+    assert "Head" in tab.text_content(".plate-path")
+    for wrong in ("0", "99", "1e1", "-1", "x", "<b>"):
+        go_to(tab, f"#tour={wrong}")
+        assert tab.locator(BAR).count() == 0
+
+
+@pytest.mark.parametrize("tab", ["deepseek-v3"], indirect=True)
+def test_a_stop_opens_a_layer_that_has_it(tab: Any) -> None:
+    names = [x.name for x in stops_of("deepseek-v3")]
+    go_to(tab, f"#tour={names.index('gate_up') + 1}&layer=30")
+    assert "Layer 0" in tab.text_content(".plate-path")
+    go_to(tab, f"#tour={names.index('router') + 1}")
+    assert "Layer 30" in tab.text_content(".plate-path")
+    go_to(tab, f"#tour={names.index('router') + 1}&layer=1")
+    assert "Layer 1" in tab.text_content(".plate-path")
+
+
+def test_code_of_a_stop_has_the_lines_of_the_file(tab: Any) -> None:
+    for i, stop in enumerate(stops_of("llama-3-8b")):
+        go_to(tab, f"#tour={i + 1}")
+        found = tab.evaluate(
+            "() => [...document.querySelectorAll('.tour .tour-code li')].map((x) => [x.value, x.textContent])"
+        )
+        assert [(n, x.strip()) for n, x in found] == [(x.line, x.text.strip()) for x in stop.code]
+
+
+def test_number_of_a_stop_opens_its_derivation(tab: Any) -> None:
+    go_to(tab, "#tour=4")
+    tab.click(".tour .number")
+    dialog = tab.text_content("dialog[open]")
+    assert "L·(H·h·d + 2·K·h·d)" in dialog and "805,306,368" in dialog
+
+
+def test_bar_and_lit_steps_are_in_sight_at_every_width(tab: Any) -> None:
+    for _ in at_widths(tab, 1440, 1024, 768, 390):
+        for stop in (1, 4, 10, 12):
+            go_to(tab, f"#tour={stop}")
+            tab.wait_for_function(IN_SIGHT)
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_paper_has_all_stops_without_controls(tab: Any) -> None:
+    go_to(tab, "#tour=3")
+    tab.emulate_media(media="print")
+    wait_until_drawn(tab)
+    text = tab.inner_text("body")
+    for stop in stops_of("llama-3-8b"):
+        assert stop.title in text and stop.what in text and stop.why in text
+        assert f"{stop.so_far:,}" in text
+        assert all(
+            x.text.strip() in " ".join(text.split())
+            for x in stop.code
+            if "  " not in x.text.strip()
+        )
+    assert not tab.is_visible(BAR) and not tab.is_visible("#memory")
+    go_to(tab, "#")
+    assert not tab.is_visible(".tour-handout") and tab.is_visible("#memory")
+    tab.emulate_media(media="screen")
+
+
+def test_space_steps_where_motion_is_reduced(browser: Any, tmp_path: Path) -> None:
+    page = page_of("llama-3-8b")
+    with Tab(browser, tmp_path, page, "#tour=3", reduced_motion="reduce") as tab:
+        assert tab.locator("[data-tour-go=play]").count() == 0
+        press(tab, " ")
+        assert shown(tab) == stops_of("llama-3-8b")[3].name
+
+
+def test_space_plays_and_a_step_ends_it(tab: Any) -> None:
+    start(tab)
+    press(tab, " ")
+    assert "Pause" in tab.text_content("[data-tour-go=play]")
+    tab.wait_for_selector(".tour[data-tour=embedding]")
+    press(tab, "ArrowLeft")
+    assert shown(tab) == "token" and "Play" in tab.text_content("[data-tour-go=play]")
+
+
+def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> None:
+    models = [load_with_checkpoint("embedded")]
+    page = model_page(models, bundled_live_parts(models))
+    names = [x.name for x in tour_of(models[0]).stops]
+    at = lambda name: f"#tour={names.index(name) + 1}"  # noqa: E731
+    with Tab(browser, tmp_path, page, width=1440) as tab:
+        tab.wait_for_selector("[data-live=ready]")
+        for name, selector in (
+            ("qkv", ".tour-strips li"),
+            ("gate_up", ".tour-strips li"),
+            ("rope", ".live-clocks li"),
+            ("scores", ".live-steps tbody tr"),
+            ("cache", ".live-cache canvas"),
+            ("next_token", ".tour-likely tbody tr"),
+        ):
+            go_to(tab, at(name))
+            assert tab.locator(f".tour {selector}").count() >= 2, name
+        go_to(tab, at("token"))
+        before = tab.text_content(".tour-values")
+        tab.click(".live-tokens li:nth-child(3) button")
+        wait_until_drawn(tab)
+        assert tab.text_content(".tour-values") != before

@@ -1,0 +1,314 @@
+// A guided tour along the path of one token: a bar below the picture with one stop at a time, and on
+// paper the list of all stops.
+import "./tour.css";
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { NumberButton } from "../../components/number";
+import type { ModelData } from "../../lib/data";
+import { formula } from "../../lib/derivation";
+import { change, state as appState, useAppState } from "../../lib/state";
+import { openPlace } from "../plate/plate";
+import { stagesOf } from "../plate/plate_model";
+import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
+import { Shapes, TourValues } from "./tour_values";
+
+const MS_PER_WORD = 240;
+const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const goTo = (index: number) => change({ tour: String(index + 1) });
+
+/** Opens the place of a stop, unless the open layer has its steps as well. */
+function open(model: ModelData, stop: TourStop, keepsZoom: boolean): void {
+	if (!stop.place) return;
+	const at = openPlace(model, appState.layer!);
+	const stages = stagesOf(model, "prompt");
+	const stage = stages.find((x) =>
+		typeof at === "number"
+			? x.ranges.some(
+					([first, last, step]) => at >= first && at <= last && (at - first) % step === 0,
+				)
+			: x.name === at,
+	);
+	const isThere = stop.steps.every((x) => stage?.steps.some((y) => y.name === x));
+	const canOpen = /^(\d+|embedding|head)$/.test(stop.place);
+	const to = {
+		...(isThere || !canOpen ? {} : { layer: stop.place }),
+		...(keepsZoom || !appState.zoom ? {} : { zoom: "" }),
+	};
+	if (Object.keys(to).length) change(to);
+}
+
+/** The camera of the picture moves when another layer opens. */
+const afterMotion = () =>
+	Promise.allSettled(
+		[...document.querySelectorAll(".plate-scene")].flatMap((x) =>
+			x.getAnimations().map((motion) => motion.finished),
+		),
+	);
+
+/** Scrolls the lit steps to where they can be seen, between the header and the bar. */
+function reveal(bar: HTMLElement): void {
+	const panel = document.querySelector(".plate-panel")?.getBoundingClientRect();
+	if (!panel) return;
+	const boxes = [...document.querySelectorAll(".plate-panel .active")].map((x) =>
+		x.getBoundingClientRect(),
+	);
+	const top = Math.min(...boxes.map((x) => x.top), ...(boxes.length ? [] : [panel.top]));
+	const bottom = Math.max(...boxes.map((x) => x.bottom), panel.top);
+	const header = document.querySelector("header")?.getBoundingClientRect().bottom ?? 0;
+	const from = Math.max(0, header) + 8; // on phones the header scrolls away
+	const to = innerHeight - bar.getBoundingClientRect().height - 8;
+	if (top >= from && bottom <= to) return;
+	const start = bottom - panel.top <= to - from ? panel.top : Math.min(top, bottom - (to - from));
+	scrollBy({ top: start - from, behavior: "instant" });
+}
+
+/** What stands in it shows the steps of the stop. */
+export function WithTour({ model, children }: { model: ModelData; children: ComponentChildren }) {
+	const state = useAppState("tour");
+	const index = stopAt(model, state.tour!);
+	const lit = useMemo(
+		() => new Set(index === null ? [] : tourOf(model)[index]!.steps),
+		[model, index],
+	);
+	return <LitSteps.Provider value={lit}>{children}</LitSteps.Provider>;
+}
+
+/** Begins and ends the tour. */
+export function TourButton({ model }: { model: ModelData }) {
+	const state = useAppState("tour");
+	const stops = tourOf(model);
+	const isOpen = stopAt(model, state.tour!) !== null;
+	return (
+		<button
+			type="button"
+			class="button tour-start no-print"
+			aria-expanded={isOpen}
+			onClick={() => change({ tour: isOpen ? "" : "1" })}
+		>
+			{isOpen ? "End the tour" : `Follow one token: ${stops.length} stops`}
+		</button>
+	);
+}
+
+export function Tour({ model }: { model: ModelData }) {
+	const state = useAppState("tour");
+	const index = stopAt(model, state.tour!);
+	if (index === null) return null;
+	return (
+		<>
+			<Bar model={model} index={index} />
+			<Handout model={model} />
+		</>
+	);
+}
+
+function Bar({ model, index }: { model: ModelData; index: number }) {
+	const stops = tourOf(model);
+	const stop = stops[index]!;
+	const last = stops.length - 1;
+	const ref = useRef<HTMLDivElement>(null);
+	const isFirst = useRef(true);
+	const [isPlaying, setPlaying] = useState(false);
+	useLayoutEffect(() => {
+		open(model, stop, isFirst.current);
+		isFirst.current = false;
+		ref.current!.scrollTop = 0;
+	}, [stop]);
+	useEffect(() => {
+		let isShown = true;
+		const whenDrawn = () => void afterMotion().then(() => isShown && reveal(ref.current!));
+		const frame = requestAnimationFrame(() => requestAnimationFrame(whenDrawn));
+		return () => {
+			isShown = false;
+			cancelAnimationFrame(frame);
+		};
+	}, [stop]);
+	useEffect(() => ref.current!.focus({ preventScroll: true }), []);
+	useEffect(() => {
+		if (!isPlaying) return undefined;
+		if (index === last) return setPlaying(false);
+		const words = `${stop.what} ${stop.why}`.split(" ").length;
+		const timer = setTimeout(() => goTo(index + 1), 2000 + MS_PER_WORD * words);
+		return () => clearTimeout(timer);
+	}, [isPlaying, index]);
+	const move = (to: number) => {
+		setPlaying(false);
+		goTo(Math.max(0, Math.min(last, to)));
+	};
+	const play = () => (isStill() ? move(index + 1) : setPlaying(!isPlaying));
+	const onKeyDown = (event: KeyboardEvent) => {
+		if (event.ctrlKey || event.metaKey || event.altKey) return;
+		const isButton = (event.target as Element).closest("button, summary") !== null;
+		if (event.key === "ArrowRight") move(index + 1);
+		else if (event.key === "ArrowLeft") move(index - 1);
+		else if (event.key === "Home") move(0);
+		else if (event.key === "End") move(last);
+		else if (event.key === " " && !isButton) play();
+		else if (event.key === "Escape") change({ tour: "" });
+		else return;
+		event.preventDefault();
+		event.stopPropagation();
+	};
+	return (
+		<div
+			ref={ref}
+			class="tour no-print"
+			role="region"
+			tabIndex={-1}
+			aria-label="Guided tour"
+			data-tour={stop.name}
+			data-numbers
+			onKeyDown={onKeyDown}
+		>
+			<div class="tour-controls">
+				<span class="tour-place">
+					stop {index + 1} of {stops.length}
+				</span>
+				<progress
+					class="tour-progress"
+					max={stops.length}
+					value={index + 1}
+					aria-hidden="true"
+				/>
+				<button
+					type="button"
+					class="button"
+					data-tour-go="back"
+					aria-disabled={index === 0}
+					onClick={() => move(index - 1)}
+				>
+					Back
+				</button>
+				<button
+					type="button"
+					class="button"
+					data-tour-go="next"
+					aria-disabled={index === last}
+					onClick={() => move(index + 1)}
+				>
+					Next
+				</button>
+				{!isStill() && (
+					<button
+						type="button"
+						class="button"
+						data-tour-go="play"
+						aria-disabled={index === last}
+						onClick={play}
+					>
+						{isPlaying ? "❚❚ Pause" : "▶ Play"}
+					</button>
+				)}
+				<button
+					type="button"
+					class="button icon"
+					tabIndex={-1} // Escape and the button above the picture end it as well
+					aria-label="End the tour"
+					data-tour-go="end"
+					onClick={() => change({ tour: "" })}
+				>
+					×
+				</button>
+			</div>
+			<div class="tour-body">
+				<div class="tour-text">
+					<div aria-live="polite" aria-atomic="true">
+						<span class="hidden">
+							Stop {index + 1} of {stops.length}.
+						</span>
+						<Words stop={stop} />
+					</div>
+					<p class="tour-count">
+						<Count model={model} stop={stop} />
+					</p>
+				</div>
+				<TourValues model={model} stop={stop} />
+				<Code model={model} stop={stop} />
+			</div>
+		</div>
+	);
+}
+
+function Words({ stop }: { stop: TourStop }) {
+	return (
+		<>
+			<h3>{stop.title}</h3>
+			<p>{stop.what}</p>
+			<p>
+				<strong>Why?</strong> {stop.why}
+			</p>
+			{stop.formula && <p class="tour-formula">{stop.formula}</p>}
+		</>
+	);
+}
+
+function Count({ model, stop }: { model: ModelData; stop: TourStop }) {
+	const total = tourOf(model).at(-1)!.so_far;
+	if (stop.adds === "0") return <>Adds no parameters; so far {stop.so_far}</>;
+	return (
+		<>
+			Adds {stop.symbols && stop.symbols !== stop.adds ? <i>{stop.symbols} = </i> : ""}
+			<NumberButton
+				label="parameters of this stop"
+				data-tour-adds={stop.name}
+				derive={() => ({
+					title: `${stop.title}: parameters`,
+					lines: [formula(stop.symbols, stop.numbers, stop.adds)],
+				})}
+			>
+				{stop.adds}
+			</NumberButton>
+			; so far {stop.so_far} of {total}
+		</>
+	);
+}
+
+function Code({ model, stop }: { model: ModelData; stop: TourStop }) {
+	if (!stop.code.length) return null;
+	const indent = Math.min(...stop.code.map((x) => x.text.search(/\S/)));
+	return (
+		<figure class="tour-code">
+			<figcaption class="caption">
+				{stop.code.length === 1 ? "Its line" : "Its lines"} of <code>llamath code</code>,
+				numbered as in the file of {model.name}
+			</figcaption>
+			<ol>
+				{stop.code.map((x) => (
+					<li key={x.line} value={x.line}>
+						<code>{x.text.slice(indent)}</code>
+					</li>
+				))}
+			</ol>
+		</figure>
+	);
+}
+
+/** All stops as a list, which can be read without the page. */
+function Handout({ model }: { model: ModelData }) {
+	const stops = tourOf(model);
+	return (
+		<div class="tour-handout">
+			<h2>Follow one token through {model.name}</h2>
+			{stops.map((x, i) => (
+				<article key={x.name}>
+					<h3>
+						{i + 1}. {x.title}
+					</h3>
+					<p>{x.what}</p>
+					<p>
+						<strong>Why?</strong> {x.why}
+					</p>
+					{x.formula && <p class="tour-formula">{x.formula}</p>}
+					<Shapes stop={x} />
+					<p class="tour-count">
+						{x.adds === "0"
+							? "Adds no parameters"
+							: `Adds ${[...new Set([x.symbols, x.numbers, x.adds])].filter(Boolean).join(" = ")}`}
+						; so far {x.so_far}
+					</p>
+					<Code model={model} stop={x} />
+				</article>
+			))}
+		</div>
+	);
+}

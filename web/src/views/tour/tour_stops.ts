@@ -1,0 +1,33 @@
+// The stops of the tour, as src/llamath/analysis/learn/tour writes them, and which one is shown.
+import { createContext } from "preact";
+import type { ModelData } from "../../lib/data";
+
+export interface TourStop {
+	name: string;
+	title: string;
+	what: string;
+	why: string;
+	/** Empty if there is none. */
+	formula: string;
+	/** A layer, or the embedding or head; empty if a token of text does not pass it. */
+	place: string;
+	steps: string[];
+	shapes: { name: string; letters: string; numbers: string }[];
+	code: { line: number; text: string }[];
+	/** What it adds to the count, in letters and numbers; empty if that is too long to be read. */
+	symbols: string;
+	numbers: string;
+	adds: string;
+	so_far: string;
+}
+
+export const tourOf = (model: ModelData): TourStop[] => model.tour as TourStop[];
+
+/** The index of the stop that the address asks for; null if there is none. */
+export function stopAt(model: ModelData, tour: string): number | null {
+	const index = Number(tour) - 1;
+	return tour !== "" && index in tourOf(model) ? index : null;
+}
+
+/** The steps that the tour lights in the picture. */
+export const LitSteps = createContext<ReadonlySet<string>>(new Set());

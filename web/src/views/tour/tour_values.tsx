@@ -1,0 +1,125 @@
+// Beside a stop of the tour: what its steps computed for the chosen token, in a page that runs the
+// model, else the shapes of their results.
+import type { ModelData } from "../../lib/data";
+import { useAppState } from "../../lib/state";
+import { percentOf } from "../live/cells";
+import { shownLayer } from "../live/heads";
+import { Cache, COLOR_TOKENS, HeadSteps, Rotation, Strip } from "../live/layer_values";
+import { stagesOf } from "../plate/plate_model";
+import { largest, shownToken, softmax, type Story, useStory } from "../live/story";
+import type { TourStop } from "./tour_stops";
+
+const SHOWN_TOKENS = 5;
+const SHOWN_STRIPS = 4;
+
+export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }) {
+	const state = useAppState("token", "head", "layer", "temperature");
+	const story = useStory(model);
+	if (!story?.length) return <Shapes stop={stop} />;
+	const token = shownToken(story);
+	const text = story.model.tokenizer.show(story.ids[token]!);
+	const temperature = Number(state.temperature) || 1;
+	return (
+		<div class="tour-values">
+			{stop.name === "token" ? (
+				<p>
+					“{text}” is token {story.ids[token]}, at position {token}.
+				</p>
+			) : stop.name === "rope" ? (
+				<Rotation model={model} story={story} />
+			) : stop.name === "scores" || stop.name === "softmax" ? (
+				<HeadSteps model={model} story={story} />
+			) : stop.name === "cache" ? (
+				<Cache model={model} story={story} />
+			) : stop.name === "logits" || stop.name === "next_token" ? (
+				<Likely story={story} token={token} temperature={temperature} />
+			) : (
+				<Strips model={model} story={story} token={token} stop={stop} />
+			)}
+			<Shapes stop={stop} />
+		</div>
+	);
+}
+
+/** The most likely next tokens. */
+function Likely({
+	story,
+	token,
+	temperature,
+}: {
+	story: Story;
+	token: number;
+	temperature: number;
+}) {
+	const { logits } = story.passes[token]!;
+	const shares = softmax(logits, temperature);
+	return (
+		<table class="tour-likely">
+			<thead>
+				<tr>
+					<th scope="col">next</th>
+					<th scope="col" class="n">
+						logit
+					</th>
+					<th scope="col" class="n">
+						probability
+					</th>
+				</tr>
+			</thead>
+			<tbody>
+				{largest(shares, SHOWN_TOKENS).map((id) => (
+					<tr key={id}>
+						<th scope="row">
+							<span class="live-token">{story.model.tokenizer.show(id)}</span>
+						</th>
+						<td class="n">{logits[id]!.toFixed(2).replace("-", "−")}</td>
+						<td class="n">{percentOf(shares[id]!)}</td>
+					</tr>
+				))}
+			</tbody>
+		</table>
+	);
+}
+
+/** The numbers that the stop's steps left for the chosen token. */
+function Strips({
+	model,
+	story,
+	token,
+	stop,
+}: {
+	model: ModelData;
+	story: Story;
+	token: number;
+	stop: TourStop;
+}) {
+	const { values } = story.passes[token]!;
+	const prefix = /^\d+$/.test(stop.place) ? `layers.${shownLayer(model)}.` : "";
+	const shown = stop.steps.filter((x) => values.has(prefix + x)).slice(0, SHOWN_STRIPS);
+	if (!shown.length) return null;
+	const steps = stagesOf(model, "prompt").flatMap((x) => x.steps);
+	const colorOf = (name: string) =>
+		COLOR_TOKENS[steps.find((x) => x.name === name)?.color ?? ""] ?? "--c-norm";
+	return (
+		<ol class="tour-strips">
+			{shown.map((x) => (
+				<Strip key={x} name={x} values={values.get(prefix + x)!} color={colorOf(x)} />
+			))}
+		</ol>
+	);
+}
+
+/** The shapes of the results, in letters and numbers, of one sequence of T tokens. */
+export function Shapes({ stop }: { stop: TourStop }) {
+	if (!stop.shapes.length) return null;
+	return (
+		<ul class="tour-shapes">
+			{stop.shapes.map((x) => (
+				<li key={x.name}>
+					<code>{x.name}</code> [{x.letters}]
+					{x.letters === x.numbers ? "" : ` = [${x.numbers}]`}
+				</li>
+			))}
+		</ul>
+	);
+}
