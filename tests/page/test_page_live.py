@@ -34,7 +34,7 @@ PARK = "Ben was in the park. He had a red ball. Who has the"
 WRITE_ALL = """() => new Promise((done) => {
   const step = () => {
     const button = document.querySelector(".live-buttons button");
-    if (button.disabled) return done(document.querySelector("#live-text").value);
+    if (button.ariaDisabled === "true") return done(document.querySelector("#live-text").value);
     button.click();
     setTimeout(step);
   };
@@ -71,7 +71,12 @@ def run(prompt: str, **how: Any) -> str:
     """Return the text that the native engine gives in float32."""
     llama = NativeLlama.open(dtype="fp32")
     (reply,) = llama.generate([prompt], sampling=Sampling(**how), max_tokens=400)
-    return prompt + str(reply.text)
+    return prompt + written(llama, reply)
+
+
+def written(llama: NativeLlama, reply: Any) -> str:
+    """Return the text of a reply with the name of the token that ends it, as the page shows it."""
+    return str(llama.tokenizer.decode(reply.ids, keep_special_tokens=True))
 
 
 def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
@@ -115,7 +120,7 @@ def test_strips_and_heads_show_the_watched_numbers(tab: Any) -> None:
         weights = watched[f"{prefix}attn.softmax"].tolist()[token][2]
         best = max(range(token + 1), key=lambda i: weights[i])
         caption = tab.text_content(".live-map figcaption")
-        share = re.search(r"reads \S+ ([\d.]+)\s%", caption)
+        share = re.search(r"reads \S+ (?:> )?([\d.]+)\s%", caption)
         assert share and float(share[1]) == pytest.approx(100 * weights[best], abs=0.51)
 
 
@@ -127,7 +132,7 @@ def test_products_of_query_and_key_give_the_weights(tab: Any) -> None:
     )
 
     def number(text: str) -> float:
-        return float(text.replace("−", "-").replace("\u00a0%", ""))
+        return float(text.replace("−", "-").replace("\u00a0%", "").lstrip("<> "))
 
     scores = [number(x[1]) for x in rows]
     total = sum(2.718281828**x for x in scores)
@@ -179,13 +184,60 @@ def test_changed_end_keeps_the_tokens_before_it(tab: Any) -> None:
 def test_any_text_is_read_as_the_engine_reads_it(tab: Any, text: str) -> None:
     type_text(tab, text)
     ids = NativeLlama.open().encode(text)[:512]
-    shown = tab.locator(".live-tokens button").evaluate_all(
+    shown = tab.locator(".live-tokens li:not(.likely) button").evaluate_all(
         "all => all.map(x => Number(/id (\\d+)/.exec(x.title)[1]))"
     )
     assert shown == ids
     assert ("512 tokens of the model's context" in tab.text_content(".live-note")) == (
         len(ids) == 512
     )
+
+
+def test_story_follows_the_address_and_keeps_special_tokens(tab: Any) -> None:
+    """Back, Forward and a typed address change the text; a reloaded address gives the same tokens."""
+    chips = "all => all.map(x => x.title).filter(x => x.startsWith('token '))"
+    type_text(tab, "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n")
+    for _ in range(3):
+        tab.click(".live-buttons button")
+    wait_until_drawn(tab)
+    before = tab.locator(".live-tokens button").evaluate_all(chips)
+    assert len(before) == 13 and "<|im_end|>" in tab.input_value("#live-text")
+    at = tab.evaluate("location.hash")
+    tab.evaluate("() => { location.hash = '#text=Anna+had+a' }")
+    wait_until_drawn(tab)
+    assert tab.input_value("#live-text") == "Anna had a"
+    assert "·a" in tab.text_content("#live-title")
+    tab.evaluate("at => { location.hash = at }", at)
+    wait_until_drawn(tab)
+    assert tab.locator(".live-tokens button").evaluate_all(chips) == before
+
+
+def test_other_seeds_give_other_texts(tab: Any) -> None:
+    tab.evaluate("() => { location.hash = '#temperature=1.5&text=Anna+had+a' }")
+    wait_until_drawn(tab)
+    found = [tab.evaluate(WRITE_ALL)]
+    for _ in range(2):
+        tab.click("text=Try again")
+        tab.click("text=Pause")
+        found.append(tab.evaluate(WRITE_ALL))
+    assert len(set(found)) == 3 and "seed=2" in tab.evaluate("location.hash")
+    assert found == [run("Anna had a", temperature=1.5, seed=i) for i in range(3)]
+
+
+def test_shares_of_top_p_are_those_of_all_tokens(tab: Any) -> None:
+    """Of a flat distribution top-p keeps hundreds of tokens."""
+    tab.evaluate("() => { location.hash = '#text=&temperature=1.5&top_p=0.95' }")
+    wait_until_drawn(tab)
+    watched = llamath.watch("<s>", dtype="float32")
+    logits = watched.session.logits(0)[: watched.llama.native.vocab]
+    shares = sorted((2.718281828459045 ** (x / 1.5) for x in logits), reverse=True)
+    total, kept = sum(shares), []
+    while sum(kept) < 0.95 * total:
+        kept.append(shares[len(kept)])
+    said = tab.text_content(".live-next figcaption")
+    assert f"drawn from {len(kept)}, the fewest" in said and len(kept) > 64
+    first = tab.text_content(".live-bars li:first-child .n")
+    assert float(first.split("\u00a0")[0]) == pytest.approx(100 * kept[0] / sum(kept), abs=0.5)
 
 
 def test_keys_choose_tokens_and_heads(tab: Any) -> None:
@@ -312,10 +364,10 @@ def test_any_small_checkpoint_runs_in_its_page(browser: Any, tmp_path: Path, nam
     with Tab(browser, tmp_path, (tmp_path / "out.html").read_text(), "#text=The+cat+sat") as page:
         assert page.get_attribute("[data-live]", "data-live") == "ready"
         for _ in range(12):
-            if page.is_enabled(".live-buttons button"):
+            if page.get_attribute(".live-buttons button", "aria-disabled") != "true":
                 page.click(".live-buttons button")
         found = page.input_value("#live-text")
-        assert found == text + str(reply.text)
+        assert found == text + written(llama, reply)
         assert page.locator(".live-map").count() == 1
         has_lens = name != "gemma2"  # its logits are capped after the head
         assert page.locator(".live-lens").count() == has_lens
@@ -335,7 +387,7 @@ def test_dropped_weights_run_if_they_fit_the_program(tab: Any, tmp_path: Path) -
     assert "runs the weights of model.safetensors" in tab.text_content(".live-file")
     llama = NativeLlama.open(tmp_path, dtype="fp32")
     (reply,) = llama.generate([PARK], sampling=Sampling(), max_tokens=400)
-    assert tab.evaluate(WRITE_ALL) == PARK + str(reply.text)
+    assert tab.evaluate(WRITE_ALL) == PARK + written(llama, reply)
     key = "model.layers.1.self_attn.k_proj.weight"
     for changed, says in (
         ({key: numbers[key].T.contiguous()}, "is [128, 64], expected [64, 128]"),

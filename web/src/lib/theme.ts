@@ -1,4 +1,5 @@
 // Light or dark: the reader's choice, else the system's; forced colours are the system's.
+import { whilePrinting } from "./printing";
 import { state } from "./state";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -7,8 +8,23 @@ const forced = matchMedia("(forced-colors: active)");
 export const shownTheme = (): string =>
 	(!forced.matches && state.theme) || (dark.matches ? "dark" : "light");
 
-export function applyTheme(): void {
-	document.documentElement.dataset.theme = shownTheme();
+const listeners = new Set<() => void>();
+
+/** Calls a function when another theme is shown; returns a function that stops it. */
+export function onTheme(listener: () => void): () => void {
+	listeners.add(listener);
+	return () => void listeners.delete(listener);
 }
 
+function show(theme: string): void {
+	const { dataset } = document.documentElement;
+	if (dataset.theme === theme) return;
+	dataset.theme = theme;
+	for (const x of listeners) x();
+}
+
+export const applyTheme = (): void => show(shownTheme());
+
 for (const x of [dark, forced]) x.addEventListener("change", applyTheme);
+// paper is white
+whilePrinting(() => show("light"), applyTheme);

@@ -12,6 +12,8 @@ export interface PageTokenizer {
 	readonly size: number;
 	encode(text: string): number[];
 	decode(ids: readonly number[]): string;
+	/** The text of tokens that follow others, special ones by their names. */
+	continue(ids: readonly number[]): string;
 	/** A token as it is shown alone. */
 	show(id: number): string;
 	isSpecial(id: number): boolean;

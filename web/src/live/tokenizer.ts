@@ -35,6 +35,8 @@ const LETTER_OF_BYTE = ((): string[] => {
 const BYTE_OF_LETTER = new Map(LETTER_OF_BYTE.map((letter, b) => [letter, b]));
 const SPACE = "▁";
 const encoder = new TextEncoder();
+/** Controls, and what turns the direction of a text. */
+const UNSEEN = /[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
 const escapeRegExp = (text: string): string => text.replaceAll(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 
@@ -176,6 +178,14 @@ export class Tokenizer {
 		return isPrefixed && text.startsWith(" ") ? text.slice(1) : text;
 	}
 
+	/** The text of tokens that follow others, special ones by their names. */
+	continue(ids: readonly number[]): string {
+		const bytes = ids.flatMap((x) =>
+			this.#special.has(x) ? [...encoder.encode(this.#data.texts[x]!)] : this.#bytesOf(x),
+		);
+		return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+	}
+
 	/** A token as it is shown alone: its text with visible spaces, or its name. */
 	show(id: number): string {
 		const text = this.#data.texts[id];
@@ -186,6 +196,10 @@ export class Tokenizer {
 		// a part of a character has no text of its own
 		if (own.includes("\ufffd"))
 			return bytes.map((b) => `<${b.toString(16).padStart(2, "0")}>`).join("");
-		return own.replaceAll(" ", "·").replaceAll("\n", "↵").replaceAll("\t", "⇥");
+		return own
+			.replaceAll(" ", "·")
+			.replaceAll("\n", "↵")
+			.replaceAll("\t", "⇥")
+			.replaceAll(UNSEEN, (x) => `<${x.codePointAt(0)!.toString(16).padStart(2, "0")}>`);
 	}
 }

@@ -1,13 +1,12 @@
 // Numbers as coloured cells: strips and maps, drawn into a canvas in the colour of their element.
-import { useLayoutEffect, useRef } from "preact/hooks";
-import { shownTheme } from "../../lib/theme";
-import { useAppState } from "../../lib/state";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { onTheme } from "../../lib/theme";
 
 interface Props {
 	columns: number;
 	rows: number;
-	/** From −1 to 1; NaN leaves the paper. */
-	at: (column: number, row: number) => number;
+	/** Puts numbers from −1 to 1 into cells; the others stay empty. */
+	paint: (put: (column: number, row: number, value: number) => void) => void;
 	/** What a reader hears; empty for what its button says. */
 	label: string;
 	class?: string;
@@ -15,7 +14,14 @@ interface Props {
 	/** What the picture is drawn from: it is drawn again when one of these changes. */
 	of: readonly unknown[];
 	hover?: (column: number, row: number) => void;
+	choose?: (column: number, row: number) => void;
 }
+
+/** Paints a row of numbers, the largest one in full. */
+export const rowOf =
+	(values: Float32Array, most = largestSize(values) || 1): Props["paint"] =>
+	(put) =>
+		values.forEach((x, i) => put(i, 0, x / most));
 
 type Rgb = readonly [number, number, number];
 
@@ -29,7 +35,7 @@ const known = new Map<string, Rgb>();
 
 /** A colour of the page's tokens, such as --c-attn, as numbers. */
 function rgbOf(token: string): Rgb {
-	const key = `${shownTheme()} ${token}`;
+	const key = `${document.documentElement.dataset.theme} ${token}`;
 	let found = known.get(key);
 	if (!found) {
 		context ??= probe();
@@ -43,9 +49,9 @@ function rgbOf(token: string): Rgb {
 }
 
 /** Positive numbers in the component's colour, negative ones in ink, zero as sunk paper. */
-export function Cells({ columns, rows, at, label, class: name, color, of, hover }: Props) {
-	useAppState("theme");
-	const theme = shownTheme();
+export function Cells({ columns, rows, paint, label, class: name, color, of, ...on }: Props) {
+	const [theme, setTheme] = useState(document.documentElement.dataset.theme);
+	useLayoutEffect(() => onTheme(() => setTheme(document.documentElement.dataset.theme)), []);
 	const ref = useRef<HTMLCanvasElement>(null);
 	useLayoutEffect(() => {
 		const canvas = ref.current!;
@@ -53,24 +59,23 @@ export function Cells({ columns, rows, at, label, class: name, color, of, hover 
 		const drawing = canvas.getContext("2d")!;
 		const image = drawing.createImageData(columns, rows);
 		const [paper, more, less] = [rgbOf("--sunk"), rgbOf(color), rgbOf("--ink")];
-		for (let y = 0; y < rows; y++)
-			for (let x = 0; x < columns; x++) {
-				const v = at(x, y);
-				if (Number.isNaN(v)) continue;
-				const to = v < 0 ? less : more;
-				const share = Math.min(1, Math.abs(v));
-				const i = 4 * (y * columns + x);
-				for (let k = 0; k < 3; k++)
-					image.data[i + k] = paper[k]! + (to[k]! - paper[k]!) * share;
-				image.data[i + 3] = 255;
-			}
+		const { data } = image;
+		paint((x, y, v) => {
+			const to = v < 0 ? less : more;
+			const share = Math.min(1, Math.abs(v));
+			const i = 4 * (y * columns + x);
+			data[i] = paper[0] + (to[0] - paper[0]) * share;
+			data[i + 1] = paper[1] + (to[1] - paper[1]) * share;
+			data[i + 2] = paper[2] + (to[2] - paper[2]) * share;
+			data[i + 3] = 255;
+		});
 		drawing.putImageData(image, 0, 0);
 	}, [columns, rows, theme, color, ...of]);
-	const move = (event: PointerEvent) => {
+	const cellAt = (event: PointerEvent | MouseEvent): [number, number] => {
 		const box = ref.current!.getBoundingClientRect();
 		const x = Math.floor(((event.clientX - box.left) / box.width) * columns);
 		const y = Math.floor(((event.clientY - box.top) / box.height) * rows);
-		hover?.(Math.max(0, Math.min(columns - 1, x)), Math.max(0, Math.min(rows - 1, y)));
+		return [Math.max(0, Math.min(columns - 1, x)), Math.max(0, Math.min(rows - 1, y))];
 	};
 	return (
 		<canvas
@@ -79,7 +84,8 @@ export function Cells({ columns, rows, at, label, class: name, color, of, hover 
 			role={label ? "img" : undefined}
 			aria-label={label || undefined}
 			aria-hidden={label ? undefined : "true"}
-			onPointerMove={hover && move}
+			onPointerMove={on.hover && ((event) => on.hover!(...cellAt(event)))}
+			onClick={on.choose && ((event) => on.choose!(...cellAt(event)))}
 		/>
 	);
 }
@@ -100,5 +106,10 @@ export const shortNumber = (x: number): string =>
 		"−",
 	);
 
-export const percentOf = (share: number): string =>
-	`${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}\u00a0%`;
+/** A share in percent; what is not everything is never 100 %, and what is something never 0 %. */
+export function percentOf(share: number): string {
+	if (share > 0.9995 && share < 1) return "> 99.9\u00a0%";
+	if (share < 0.0005 && share > 0) return "< 0.1\u00a0%";
+	const digits = share < 0.0995 || (share > 0.9945 && share < 1) ? 1 : 0;
+	return `${(100 * share).toFixed(digits)}\u00a0%`;
+}

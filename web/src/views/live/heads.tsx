@@ -1,5 +1,6 @@
 // The heads of a model that runs in the page: how much each token reads of those before it, for all
 // heads in small and for the chosen one in large.
+import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
 import { change, state } from "../../lib/state";
@@ -10,8 +11,10 @@ import { largest, shownToken, type Story } from "./story";
 
 /** More heads than this are shown for the opened layer alone. */
 const MAX_THUMBNAILS = 64;
-/** More tokens than this have no names beside the large map. */
-const MAX_NAMED = 48;
+/** Cells of a small map on each side. */
+const MAX_CELLS = 92;
+/** Tokens that the large map shows; of a longer text, those around the chosen one. */
+const MAX_NAMED = 40;
 
 export interface ChosenHead {
 	facts: HeadFacts;
@@ -20,6 +23,10 @@ export interface ChosenHead {
 }
 
 export const layerOfStep = (step: string): number => Number(/^layers\.(\d+)\./.exec(step)?.[1]);
+
+/** Whether a layer is opened in the picture, and not the embedding or the head. */
+export const isLayerOpen = (model: ModelData): boolean =>
+	typeof openPlace(model, state.layer!) === "number";
 
 /** The layer that is opened in the picture; the first one while none is. */
 export function shownLayer(model: ModelData): number {
@@ -40,17 +47,42 @@ export function shownHead(model: ModelData, story: Story): ChosenHead | null {
 	};
 }
 
-const weightAt = (story: Story, facts: HeadFacts, head: number, query: number, key: number) =>
-	key > query
-		? Number.NaN
-		: story.passes[query]!.attention.get(facts.step)![head * (query + 1) + key]!;
+/** A head's weights for the keys up to a query's own. */
+const rowOfHead = (story: Story, facts: HeadFacts, head: number, query: number): Float32Array =>
+	story.passes[query]!.attention.get(facts.step)!.subarray(
+		head * (query + 1),
+		(head + 1) * (query + 1),
+	);
 
-const shade = (weight: number): number => (Number.isNaN(weight) ? weight : Math.sqrt(weight));
+/** Paints the weights of a head for some tokens, with `fold` tokens in each cell: their largest. */
+const paintHead =
+	(
+		story: Story,
+		facts: HeadFacts,
+		head: number,
+		[first, end]: readonly [number, number],
+		fold = 1,
+	) =>
+	(put: (x: number, y: number, value: number) => void): void => {
+		for (let cell = 0, query = first; query < end; cell++, query += fold) {
+			const most = new Float32Array(cell + 1);
+			for (let q = query; q < Math.min(query + fold, end); q++) {
+				const row = rowOfHead(story, facts, head, q);
+				for (let key = first; key <= q; key++) {
+					const x = Math.floor((key - first) / fold);
+					most[x] = Math.max(most[x]!, row[key]!);
+				}
+			}
+			most.forEach((weight, x) => put(x, cell, Math.sqrt(weight)));
+		}
+	};
 
 export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 	const chosen = shownHead(model, story)!;
 	const { attention } = story.data;
 	const all = attention.reduce((n, x) => n + x.heads, 0);
+	const fold = Math.ceil(story.length / MAX_CELLS);
+	const cells = Math.ceil(story.length / fold);
 	const shown = all > MAX_THUMBNAILS ? [chosen.facts] : attention;
 	const rove = useRoving(shown.reduce((n, x) => n + x.heads, 0));
 	let place = 0;
@@ -83,11 +115,15 @@ export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 											}
 										>
 											<Cells
-												columns={story.length}
-												rows={story.length}
-												at={(key, query) =>
-													shade(weightAt(story, facts, head, query, key))
-												}
+												columns={cells}
+												rows={cells}
+												paint={paintHead(
+													story,
+													facts,
+													head,
+													[0, story.length],
+													fold,
+												)}
 												label=""
 												color="--c-attn"
 												of={[story.passes.at(-1), story.length]}
@@ -105,56 +141,67 @@ export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 }
 
 export function HeadMap({ model, story }: { model: ModelData; story: Story }) {
+	const [hovered, setHovered] = useState<readonly [key: number, query: number] | null>(null);
 	const { facts, layer, head } = shownHead(model, story)!;
 	const token = shownToken(story);
-	const named = story.length <= MAX_NAMED;
+	const first = Math.max(0, Math.min(token - MAX_NAMED + 8, story.length - MAX_NAMED));
+	const end = Math.min(story.length, first + MAX_NAMED);
+	const shown = story.ids.slice(first, end);
 	const show = (i: number) => story.model.tokenizer.show(story.ids[i]!);
-	const row = Array.from({ length: token + 1 }, (_, key) =>
-		weightAt(story, facts, head, token, key),
-	);
+	const row = rowOfHead(story, facts, head, token);
 	const most = largest(row, 4).filter((i, place) => place === 0 || row[i]! >= 0.005);
 	const reads = most.map((i) => `${show(i)} ${percentOf(row[i]!)}`).join(", ");
+	const under =
+		hovered && hovered[0] <= hovered[1] && hovered[1] < story.length
+			? `“${show(hovered[1])}” reads ${show(hovered[0])} ` +
+				`${percentOf(rowOfHead(story, facts, head, hovered[1])[hovered[0]]!)}`
+			: `“${show(token)}” reads ${reads}`;
 	return (
 		<figure class="live-map">
 			<h3>
 				Layer {layer}, head {head}: what each token reads of those up to itself
 			</h3>
 			<div
-				class={`live-map-grid${named ? "" : " unnamed"}`}
-				style={{ "--tokens": story.length, "--row": token }}
+				class="live-map-grid"
+				style={{ "--tokens": shown.length, "--row": token - first }}
+				onPointerLeave={() => setHovered(null)}
 			>
-				{named && (
-					<div class="live-map-keys" aria-hidden="true">
-						{story.ids.map((_, i) => (
-							<span key={i}>
-								<i>{show(i)}</i>
-							</span>
-						))}
-					</div>
-				)}
-				{named && (
-					<div class="live-map-queries" aria-hidden="true">
-						{story.ids.map((_, i) => (
-							<span key={i} class={i === token ? "on" : ""}>
-								{show(i)}
-							</span>
-						))}
-					</div>
-				)}
+				<div class="live-map-keys" aria-hidden="true">
+					{shown.map((_, i) => (
+						<span key={i}>
+							<i>{show(first + i)}</i>
+						</span>
+					))}
+				</div>
+				<div class="live-map-queries" aria-hidden="true">
+					{shown.map((_, i) => (
+						<span key={i} class={first + i === token ? "on" : ""}>
+							{show(first + i)}
+						</span>
+					))}
+				</div>
 				<div class="live-map-cells">
 					<Cells
-						columns={story.length}
-						rows={story.length}
-						at={(key, query) => shade(weightAt(story, facts, head, query, key))}
+						columns={shown.length}
+						rows={shown.length}
+						paint={paintHead(story, facts, head, [first, end])}
 						label={`${show(token)} reads ${reads}`}
 						color="--c-attn"
-						of={[story.passes.at(-1), story.length, facts, head]}
+						of={[story.passes.at(-1), story.length, facts, head, first]}
+						hover={(key, query) => setHovered([first + key, first + query])}
+						choose={(_, query) =>
+							change({
+								token: first + query === story.length - 1 ? "" : `${first + query}`,
+							})
+						}
 					/>
 					<span class="live-map-row" />
 				</div>
 			</div>
 			<figcaption class="caption">
-				“{show(token)}” reads {reads}.
+				{under}.
+				{shown.length < story.length &&
+					` Shown are tokens ${first} to ${end - 1} of ${story.length}.`}
 			</figcaption>
 		</figure>
 	);

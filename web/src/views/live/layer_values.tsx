@@ -4,12 +4,12 @@ import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
 import type { ChosenHead } from "./heads";
-import { shownHead, shownLayer } from "./heads";
-import { Cells, largestSize, percentOf, rootMeanSquare, shortNumber } from "./cells";
+import { isLayerOpen, shownHead, shownLayer } from "./heads";
+import { Cells, largestSize, percentOf, rootMeanSquare, rowOf, shortNumber } from "./cells";
 import { stagesOf, type Step } from "../plate/plate_model";
 import { enteringStep, largest, shownToken, type Story } from "./story";
 
-/** The colour tokens of groups of weights; all others are drawn like norms. */
+/** The colour tokens of groups of weights; all others are drawn like the residual stream. */
 export const COLOR_TOKENS: Record<string, string> = {
 	attention: "--c-attn",
 	mixer: "--c-attn",
@@ -19,37 +19,41 @@ export const COLOR_TOKENS: Record<string, string> = {
 	embedding: "--c-embed",
 	head: "--c-head",
 };
+/** What is on the residual stream, and norms of it, began as the embedding. */
+export const STREAM = "--c-embed";
 
 /** The colour token of a step's numbers: those of its weights' group. */
 const tokenOf = (step: Step | undefined, isCached: boolean): string =>
-	isCached ? "--c-kv" : (COLOR_TOKENS[step?.color ?? ""] ?? "--c-norm");
+	isCached ? "--c-kv" : (COLOR_TOKENS[step?.color ?? ""] ?? STREAM);
 
 export function Strip({
 	name,
 	values,
 	color,
-	rows = 1,
+	says,
 }: {
 	name: string;
 	values: Float32Array;
 	color: string;
-	rows?: number;
+	/** What the step does. */
+	says?: string;
 }) {
 	const [hovered, setHovered] = useState<number | null>(null);
 	const most = largestSize(values) || 1;
-	const columns = values.length / rows;
 	const rms = rootMeanSquare(values);
 	return (
 		<li class="live-strip" onPointerLeave={() => setHovered(null)}>
-			<span class="live-strip-name">{name}</span>
+			<span class="live-strip-name" title={says}>
+				{name}
+			</span>
 			<Cells
-				columns={columns}
-				rows={rows}
-				at={(x, y) => values[y * columns + x]! / most}
+				columns={values.length}
+				rows={1}
+				paint={rowOf(values, most)}
 				label={`${values.length} numbers, root mean square ${shortNumber(rms)}, largest ${shortNumber(most)}`}
 				color={color}
 				of={[values]}
-				hover={(x, y) => setHovered(y * columns + x)}
+				hover={setHovered}
 			/>
 			<span class="live-strip-note">
 				{hovered !== null && hovered < values.length
@@ -84,7 +88,7 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 				<Strip
 					name="x, the stream"
 					values={values.get(enteringStep(story, layer))!}
-					color="--c-norm"
+					color={STREAM}
 				/>
 				{names.map((name) => (
 					<Strip
@@ -92,12 +96,16 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 						name={name.slice(prefix.length)}
 						values={values.get(name)!}
 						color={tokenOf(steps.get(name.slice(prefix.length)), cached.has(name))}
+						says={steps.get(name.slice(prefix.length))?.does}
 					/>
 				))}
 			</ol>
 			<figcaption class="caption">
 				Each cell is a number: colour above zero, ink below, paper at zero; each row to its
-				own largest number. The layer is the one opened in the picture above.
+				own largest number.{" "}
+				{isLayerOpen(model)
+					? "The layer is the one opened in the picture above."
+					: "Open another layer in the picture above."}
 			</figcaption>
 		</figure>
 	);
@@ -144,7 +152,7 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 								<path class="hand before" d={hand(pairOf(before, j))} />
 								<path class="hand" d={hand(pairOf(after, j))} />
 							</svg>
-							<span>{degrees.toFixed(0)}°</span>
+							<span>{degrees.toFixed(degrees > 0 && degrees < 1 ? 2 : 0)}°</span>
 						</li>
 					);
 				})}
@@ -220,7 +228,7 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 				Keys after “{show(token)}” are masked. The values of the keys, weighted by the last
 				column, are the head's result.
 				{isRoot &&
-					` Without √${size} the products of longer heads would be larger, and softmax would pick one key alone.`}
+					` A product of ${size} numbers grows like √${size}: divided by it, scores of long and of short heads are alike.`}
 			</figcaption>
 		</figure>
 	);
@@ -258,6 +266,11 @@ export function Cache({ model, story }: { model: ModelData; story: Story }) {
 	return (
 		<figure class="live-cache">
 			<h3>The KV cache: a column for each token</h3>
+			<div class="live-cache-row caption" aria-hidden="true">
+				<span />
+				<span>keys</span>
+				<span>values</span>
+			</div>
 			{shown.map((facts) => (
 				<div class="live-cache-row" key={facts.step}>
 					<span class="control-label">
@@ -273,7 +286,13 @@ export function Cache({ model, story }: { model: ModelData; story: Story }) {
 								key={what}
 								columns={story.length}
 								rows={rows}
-								at={(x, y) => story.passes[x]!.values.get(facts[what])![y]! / most}
+								paint={(put) =>
+									story.passes.forEach((pass, x) =>
+										pass.values
+											.get(facts[what])!
+											.forEach((value, y) => put(x, y, value / most)),
+									)
+								}
 								label={`${what}: ${rows} numbers for each of ${story.length} tokens`}
 								color="--c-kv"
 								of={[story.passes.at(-1), story.length]}
@@ -283,7 +302,7 @@ export function Cache({ model, story }: { model: ModelData; story: Story }) {
 				</div>
 			))}
 			<figcaption class="caption">
-				Left keys, right values: {story.length} tokens × {each} numbers ={" "}
+				{story.length} {story.length === 1 ? "token" : "tokens"} × {each} numbers ={" "}
 				{(story.length * each).toLocaleString("en-US")}. A new token adds one column to each
 				and computes nothing of the others again.
 			</figcaption>

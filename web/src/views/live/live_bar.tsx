@@ -1,28 +1,35 @@
 // Over the picture of a model that runs in the page: its text, the tokens as they stand on the
 // residual stream, and what writes on.
 import "./live.css";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { groupedNumber, threeDigits } from "../../lib/format";
 import { useRoving } from "../../lib/roving";
-import { change, useAppState } from "../../lib/state";
+import { change, state, useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { shownHead } from "./heads";
-import { MAX_CHARACTERS, shownToken, type Story, useStory } from "./story";
+import { largest, MAX_CHARACTERS, shownToken, softmax, type Story, useStory } from "./story";
 
 export function LiveBar({ model }: { model: ModelData }) {
 	const story = useStory(model);
-	useAppState("token", "head", "layer");
+	useAppState("token", "head", "layer", "temperature");
+	const field = useRef<HTMLTextAreaElement>(null);
+	const written = story?.written ?? 0;
+	useLayoutEffect(() => {
+		if (written && field.current) field.current.scrollTop = field.current.scrollHeight;
+	}, [written]);
 	useEffect(() => void story?.open(), [story]);
 	if (!story) return null;
 	const isReady = story.status === "ready";
 	return (
 		<div class="live-bar" data-live={story.status}>
 			<label class="control-label" for="live-text">
-				This model runs here: type, and it reads
+				This model runs here. It reads tokens, pieces of words: · is a space, &lt;s&gt; the
+				beginning
 			</label>
 			<textarea
 				id="live-text"
+				ref={field}
 				rows={2}
 				maxLength={MAX_CHARACTERS}
 				spellcheck={false}
@@ -33,7 +40,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 				<button
 					type="button"
 					class="button"
-					disabled={!isReady || story.end !== ""}
+					aria-disabled={!isReady || story.end !== ""}
 					onClick={() => {
 						story.pause();
 						story.step();
@@ -44,16 +51,21 @@ export function LiveBar({ model }: { model: ModelData }) {
 				<button
 					type="button"
 					class="button"
-					disabled={!isReady || (story.end !== "" && !story.isWriting)}
+					aria-disabled={!isReady || (story.end !== "" && !story.isWriting)}
 					aria-pressed={story.isWriting}
 					onClick={() => story.writeOn()}
 				>
 					{story.isWriting ? "Pause" : "Write on"}
 				</button>
+				{story.written > 0 && state.temperature !== "0" && (
+					<button type="button" class="button" onClick={() => story.tryAgain()}>
+						Try again
+					</button>
+				)}
 				<Prompts story={story} />
 			</div>
 			{isReady && <Tokens model={model} story={story} />}
-			<p class="caption live-note" role="status">
+			<p class="caption live-note" role={story.isWriting ? undefined : "status"}>
 				{noteOf(story)}
 			</p>
 		</div>
@@ -96,21 +108,38 @@ function noteOf(story: Story): string {
 	const { tokens, ms } = story.lastPass;
 	const count = `${groupedNumber(story.ids.length)} ${story.ids.length === 1 ? "token" : "tokens"}`;
 	const speed = tokens
-		? `; the last ${groupedNumber(tokens)} read in ${threeDigits(ms)} ms, in this page and nowhere else`
+		? `; the last ${groupedNumber(tokens)} read in ${threeDigits(ms)} ms, in this page`
+		: "";
+	const left = story.left
+		? `The model's context ends here: ${groupedNumber(story.left)} more are not read. `
 		: "";
 	const says = story.data.prompts.find((x) => x.text === story.text)?.says ?? "";
-	return `${says} ${count}${speed}. ${story.end}`.trim();
+	return `${says} ${count}${speed}. ${left}${story.end}`.trim();
+}
+
+const LIKELY = 3;
+
+function likelyNext(story: Story): [id: number, share: number][] {
+	const shares = softmax(story.passes.at(-1)!.logits);
+	return largest(shares, LIKELY).map((id) => [id, shares[id]!]);
 }
 
 /** Tokens on the residual stream, shaded by what the chosen head reads at the chosen token. */
 function Tokens({ model, story }: { model: ModelData; story: Story }) {
-	const rove = useRoving(story.ids.length);
+	const rove = useRoving(story.ids.length + LIKELY);
 	const chosen = shownToken(story);
 	const head = shownHead(model, story);
 	const keys = chosen + 1;
 	const weights = head && story.passes[chosen]?.attention.get(head.facts.step);
+	const list = useRef<HTMLOListElement>(null);
+	useLayoutEffect(() => {
+		// what is chosen is seen, without moving the page
+		const chip = list.current!.children[chosen] as HTMLElement | undefined;
+		if (chip) list.current!.scrollTop = chip.offsetTop - list.current!.offsetTop - 40;
+	}, [chosen, story.ids.length]);
+	const likely = chosen === story.length - 1 && !story.end ? likelyNext(story) : [];
 	return (
-		<ol class="live-tokens" data-roving aria-label="Tokens">
+		<ol class="live-tokens" data-roving aria-label="Tokens" ref={list}>
 			{story.ids.map((id, i) => {
 				const weight = weights && i <= chosen ? weights[head.head * keys + i]! : null;
 				const says =
@@ -135,15 +164,31 @@ function Tokens({ model, story }: { model: ModelData; story: Story }) {
 											background: `color-mix(in srgb, var(--c-attn) ${Math.round(45 * weight)}%, var(--panel))`,
 										}
 							}
-							onClick={() =>
-								change({ token: i === story.length - 1 ? "" : String(i) })
-							}
+							onClick={() => {
+								story.pause();
+								change({ token: i === story.length - 1 ? "" : String(i) });
+							}}
 						>
 							{story.model.tokenizer.show(id)}
 						</button>
 					</li>
 				);
 			})}
+			{likely.map(([id, share], i) => (
+				<li key={`next ${i}`} class="likely">
+					<button
+						type="button"
+						{...rove(story.ids.length + i)}
+						title={`continue with it: ${percentOf(share)}`}
+						onClick={() => {
+							story.pause();
+							story.append(id);
+						}}
+					>
+						{story.model.tokenizer.show(id)} <small>{percentOf(share)}</small>
+					</button>
+				</li>
+			))}
 		</ol>
 	);
 }

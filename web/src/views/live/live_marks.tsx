@@ -5,6 +5,7 @@ import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
 import type { LayerLayout, Placed } from "../plate/layout";
 import { largestSize } from "./cells";
+import { COLOR_TOKENS, STREAM } from "./layer_values";
 import { enteringStep, shownToken, useStory } from "./story";
 
 export interface LiveMarks {
@@ -23,8 +24,10 @@ function Strip({
 	y,
 	w,
 	h,
+	color,
 }: {
 	values: Float32Array;
+	color: string;
 	x: number;
 	y: number;
 	w: number;
@@ -45,7 +48,7 @@ function Strip({
 		paths.set(key, (paths.get(key) ?? "") + cell);
 	});
 	return (
-		<g class="live-mark" aria-hidden="true">
+		<g class="live-mark" aria-hidden="true" style={{ "--live-color": `var(${color})` }}>
 			<rect x={x} y={y} width={w} height={h} />
 			{[...paths].map(([key, d]) => (
 				<path key={key} class={key} d={d} />
@@ -67,7 +70,17 @@ export function WithLiveMarks({
 	children: ComponentChildren;
 }) {
 	const marks = useLiveMarks(model, open);
-	return <LiveMarksOfLayer.Provider value={marks}>{children}</LiveMarksOfLayer.Provider>;
+	return (
+		<LiveMarksOfLayer.Provider value={marks}>
+			{children}
+			{marks && (
+				<p class="caption live-legend">
+					Along the edges of each matrix, its inputs and outputs for the chosen token; on
+					the stream, what it carries there: colour above zero, ink below.
+				</p>
+			)}
+		</LiveMarksOfLayer.Provider>
+	);
 }
 
 function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null {
@@ -89,11 +102,27 @@ function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null
 				// the stream runs across: in what returns to it, outputs are columns
 				const isTurned = outputs === streamWidth && inputs !== streamWidth;
 				const [across, down] = isTurned ? [out, given] : [given, out];
+				const own = COLOR_TOKENS[matrix.step.color] ?? STREAM;
+				const [acrossColor, downColor] = isTurned ? [own, STREAM] : [STREAM, own];
 				const bottom = (
-					<Strip values={across} x={x} y={isTurned ? y + h - THICK : y} w={w} h={THICK} />
+					<Strip
+						values={across}
+						color={acrossColor}
+						x={x}
+						y={isTurned ? y + h - THICK : y}
+						w={w}
+						h={THICK}
+					/>
 				);
 				const side = (
-					<Strip values={down} x={isTurned ? x : x + w - THICK} y={y} w={THICK} h={h} />
+					<Strip
+						values={down}
+						color={downColor}
+						x={isTurned ? x : x + w - THICK}
+						y={y}
+						w={THICK}
+						h={h}
+					/>
 				);
 				return (
 					<g key={matrix.use.path}>
@@ -120,6 +149,7 @@ function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null
 					<Strip
 						key={step}
 						values={found}
+						color={STREAM}
 						x={x - 5}
 						y={y + before}
 						w={10}
@@ -129,6 +159,7 @@ function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null
 					<Strip
 						key={step}
 						values={found}
+						color={STREAM}
 						x={x + before}
 						y={y - 5}
 						w={STREAM_STRIP}

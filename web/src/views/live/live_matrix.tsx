@@ -4,8 +4,8 @@ import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
 import type { Step } from "../plate/plate_model";
-import { Cells, largestSize, shortNumber } from "./cells";
-import { COLOR_TOKENS } from "./layer_values";
+import { Cells, largestSize, rowOf, shortNumber } from "./cells";
+import { COLOR_TOKENS, STREAM } from "./layer_values";
 import { enteringStep, shownToken, useStory } from "./story";
 
 interface Props {
@@ -38,7 +38,7 @@ export function LiveMatrix({ model, layer, step }: Props) {
 	const own = weight.subarray(row * columns, (row + 1) * columns);
 	const products = own.map((w, j) => w * x[j]!);
 	const sum = products.reduce((n, p) => n + p, 0) + (b?.[row] ?? 0);
-	const color = COLOR_TOKENS[step.color] ?? "--c-norm";
+	const color = COLOR_TOKENS[step.color] ?? STREAM;
 	const most = largestSize(weight) || 1;
 	const strip = (name: string, list: Float32Array, says: string) => {
 		const size = largestSize(list) || 1;
@@ -48,7 +48,7 @@ export function LiveMatrix({ model, layer, step }: Props) {
 				<Cells
 					columns={list.length}
 					rows={1}
-					at={(i) => list[i]! / size}
+					paint={rowOf(list, size)}
 					label={`${says}, largest ${shortNumber(size)}`}
 					color={color}
 					of={[list, row]}
@@ -68,7 +68,11 @@ export function LiveMatrix({ model, layer, step }: Props) {
 				<Cells
 					columns={columns}
 					rows={rows}
-					at={(i, j) => weight[j * columns + i]! / most}
+					paint={(put) =>
+						weight.forEach((w, i) =>
+							put(i % columns, Math.floor(i / columns), w / most),
+						)
+					}
 					label={`${rows} by ${columns} weights, largest ${shortNumber(most)}`}
 					color={color}
 					of={[weight]}

@@ -13,6 +13,7 @@ function finding(story: Story): string {
 	if (!story.length) return "The model at work";
 	const token = shownToken(story);
 	const show = (id: number) => story.model.tokenizer.show(id);
+	if (story.data.stop.includes(story.ids[token]!)) return "The model has ended its text";
 	const shares = softmax(story.passes[token]!.logits);
 	const [best] = largest(shares, 1);
 	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!)}`;
@@ -32,7 +33,9 @@ export function LiveSection({ model }: { model: ModelData }) {
 				story.length
 					? "Every number is computed in this page by the model's own weights. Choose a " +
 						"token above, a layer in the picture, a head here."
-					: story.problem || "The numbers appear when the model is unpacked."
+					: story.status === "failed"
+						? `The rest of the page needs no engine: ${story.problem}.`
+						: "The numbers appear when the model is unpacked."
 			}
 		>
 			{story.length > 0 && (

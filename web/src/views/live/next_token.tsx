@@ -1,4 +1,5 @@
 // What a model that runs in the page may say next, and what it would say after each layer.
+import { useRef } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { change, state } from "../../lib/state";
 import { percentOf, shortNumber } from "./cells";
@@ -22,10 +23,12 @@ function keptByTopP(shares: Float64Array, order: readonly number[], topP: number
 }
 
 /** How the next token is chosen; `kept` is how many top-p leaves. */
-function saysOf(tokens: number, kept: string | null): string {
+function saysOf(tokens: number, kept: number | null): string {
 	if (state.temperature === "0")
 		return `softmax(logits) over ${tokens} tokens; at temperature 0 the first one is taken.`;
-	const drawn = kept ? `${kept}, which together have ${state.top_p}` : `${tokens} tokens`;
+	const drawn = kept
+		? `${kept}, the fewest that together have ${state.top_p} or more`
+		: `${tokens} tokens`;
 	return `softmax(logits / ${state.temperature}); the next token is drawn from ${drawn}.`;
 }
 
@@ -54,16 +57,18 @@ export function NextToken({ story }: { story: Story }) {
 	const { logits } = story.passes[token]!;
 	const temperature = Number(state.temperature);
 	const shares = softmax(logits, temperature || 1);
-	const order = largest(shares, Math.max(SHOWN, 64));
-	// without sampling the most likely token is taken, and nothing is cut
 	const topP = Number(state.top_p);
-	const kept = temperature && topP < 1 ? keptByTopP(shares, order, topP) : null;
+	const isCutting = temperature > 0 && topP < 1;
+	const order = largest(shares, isCutting ? shares.length : SHOWN);
+	// without sampling the most likely token is taken, and nothing is cut
+	const kept = isCutting ? keptByTopP(shares, order, topP) : null;
 	const total = kept ? [...kept].reduce((n, i) => n + shares[i]!, 0) : 1;
 	const show = (id: number) => story.model.tokenizer.show(id);
+	const list = useRef<HTMLOListElement>(null);
 	return (
 		<figure class="live-next">
 			<h3>Next after “{show(story.ids[token]!)}”</h3>
-			<ol class="live-bars">
+			<ol class="live-bars" ref={list}>
 				{order.slice(0, SHOWN).map((id) => {
 					const isCut = kept !== null && !kept.has(id);
 					const share = isCut ? 0 : shares[id]! / total;
@@ -76,6 +81,10 @@ export function NextToken({ story }: { story: Story }) {
 								onClick={() => {
 									story.pause();
 									story.append(id);
+									// the button that was chosen may be gone
+									setTimeout(() =>
+										list.current?.querySelector("button")?.focus(),
+									);
 								}}
 							>
 								<span class="live-token">{show(id)}</span>
@@ -92,14 +101,7 @@ export function NextToken({ story }: { story: Story }) {
 				<Choice id="temperature" label="Temperature" options={TEMPERATURES} />
 				{temperature > 0 && <Choice id="top_p" label="top-p" options={TOP_PS} />}
 			</div>
-			<figcaption class="caption">
-				{saysOf(
-					logits.length,
-					kept?.size === order.length
-						? `more than ${kept.size}`
-						: kept && String(kept.size),
-				)}
-			</figcaption>
+			<figcaption class="caption">{saysOf(logits.length, kept && kept.size)}</figcaption>
 		</figure>
 	);
 }
@@ -170,7 +172,10 @@ export function Lens({ story }: { story: Story }) {
 				</tbody>
 			</table>
 			<figcaption class="caption">
-				The final norm and the head, applied to the residual stream where it stands.
+				The final norm and the head, applied to the residual stream where it stands
+				{story.data.lens.head === "embed.weight" &&
+					"; after the embedding it is the token itself, since head and embedding share their weights"}
+				.
 			</figcaption>
 		</figure>
 	);

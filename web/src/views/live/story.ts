@@ -19,7 +19,7 @@ type Status = "waiting" | "loading" | "ready" | "failed";
 
 /** Time between two tokens while the model writes on. */
 const PAUSE_MS = 220;
-/** Prompts are read in parts of this many tokens, between frames. */
+/** Prompts are read in parts of this many tokens: the results of a part are copied at once. */
 const PART = 64;
 export const MAX_CHARACTERS = 2000;
 
@@ -33,8 +33,11 @@ export class Story {
 	passes: TokenPass[] = [];
 	lastPass = { tokens: 0, ms: 0 };
 	isWriting = false;
-	/** How many tokens, from the end, the model has written. */
-	written = 0;
+	/** The text before the model wrote, and the tokens that it wrote. */
+	#given = "";
+	#added: number[] = [];
+	/** Tokens of the text that are not read. */
+	left = 0;
 	#model: LiveModel | null = null;
 	/** Of a file that was dropped on the page. */
 	#weights: ReadonlyMap<string, WeightBytes> | undefined;
@@ -43,7 +46,22 @@ export class Story {
 	readonly listeners = new Set<() => void>();
 
 	constructor(readonly data: LiveData) {
-		this.text = state.text ?? "";
+		this.#take(state.text ?? "");
+		// Back and Forward, and an address that is typed, change the text as well
+		addEventListener("popstate", () => {
+			if (state.text === this.text.slice(0, MAX_CHARACTERS)) return;
+			this.#show(state.text!);
+		});
+	}
+
+	#take(text: string): void {
+		this.text = text.slice(0, MAX_CHARACTERS);
+		[this.#given, this.#added] = [this.text, []];
+	}
+
+	/** How many tokens, from the end, the model has written. */
+	get written(): number {
+		return this.#added.length;
 	}
 
 	get model(): LiveModel {
@@ -81,7 +99,7 @@ export class Story {
 				throw new Error("this browser has no WebAssembly, or a policy forbids it");
 			this.#model = await script.open(this.data, this.#weights);
 			this.status = "ready";
-			[this.ids, this.passes, this.written] = [[], [], 0];
+			[this.ids, this.passes, this.#added] = [[], [], []];
 			this.#read(this.model.tokenizer.encode(this.text));
 			performance.mark("live");
 		} catch (error) {
@@ -102,11 +120,14 @@ export class Story {
 
 	/** Reads a text; what it shares with the one before stays in the cache. */
 	setText(text: string): void {
+		change({ text: text.slice(0, MAX_CHARACTERS), token: "" });
+		this.#show(text);
+	}
+
+	#show(text: string): void {
 		this.pause();
-		this.text = text.slice(0, MAX_CHARACTERS);
-		this.written = 0;
+		this.#take(text);
 		this.#uniform = null;
-		change({ text: this.text, token: "" });
 		// after a trap a new module is made, which reads the text
 		if (this.status === "failed") return void this.open();
 		if (this.status !== "ready") return;
@@ -125,6 +146,7 @@ export class Story {
 
 	#read(ids: number[]): void {
 		const wanted = ids.slice(0, this.data.context);
+		this.left = ids.length - wanted.length;
 		let same = 0;
 		while (
 			same < Math.min(wanted.length - 1, this.passes.length) &&
@@ -183,8 +205,8 @@ export class Story {
 			this.ids.push(id);
 			this.#pass([id]);
 			this.lastPass = { tokens: 1, ms: performance.now() - start };
-			this.written++;
-			this.text = this.model.tokenizer.decode(this.ids);
+			this.#added.push(id);
+			this.text = this.#given + this.model.tokenizer.continue(this.#added);
 			change({ text: this.text.slice(0, MAX_CHARACTERS), token: "" });
 		});
 		this.notify();
@@ -212,6 +234,14 @@ export class Story {
 		};
 		go();
 		this.notify();
+	}
+
+	/** Forgets what the model has written, and lets it write with the next seed. */
+	tryAgain(): void {
+		const text = this.#given;
+		change({ seed: String(Number(state.seed) + 1) });
+		this.setText(text);
+		this.writeOn();
 	}
 
 	pause(): void {
@@ -275,6 +305,10 @@ export function softmax(logits: ArrayLike<number>, temperature = 1): Float64Arra
 
 /** The places of the largest numbers, largest first. */
 export function largest(list: ArrayLike<number>, count: number): number[] {
+	if (count >= list.length)
+		return Array.from({ length: list.length }, (_, i) => i).sort(
+			(a, b) => list[b]! - list[a]! || a - b,
+		);
 	const found: number[] = [];
 	for (let i = 0; i < list.length; i++) {
 		if (found.length === count && list[i]! <= list[found.at(-1)!]!) continue;

@@ -37,14 +37,15 @@ _PROMPTS = (
         "head": 0,
     },
     {
-        "text": "Anna had a red",
-        "says": "Many things may follow: choose a temperature and step several times.",
-        "layer": 2,
-        "head": 0,
+        "text": "Anna had a",
+        "says": "A colour follows, five of them about as likely: choose a temperature below, write "
+        "on, and try again. Layer 3, head 1 reads had.",
+        "layer": 3,
+        "head": 1,
     },
     {
         "text": "Anna was very sad. Finn",
-        "says": "Each layer is surer of what Finn did; layer 1, head 3 reads that someone is sad.",
+        "says": "Layer 1, head 3 reads that someone is sad; what Finn did is decided in layer 2.",
         "layer": 1,
         "head": 3,
     },
