@@ -72,7 +72,8 @@ def printed_and_made_up() -> list[dict[str, object]]:
         for name in ("printed_counts", "printed_counts_2")
     )
     samples = (second, second["held_out"])
-    printed = [*first["counts"], *(x for y in samples for x in y["counts"])]
+    every = [*first["counts"], *(x for y in samples for x in y["counts"])]
+    printed = [x for x in every if x[2] is not None]
     explained = false = 0
     for number, what, words in printed:
         report = llamath.explain(number)
@@ -82,19 +83,24 @@ def printed_and_made_up() -> list[dict[str, object]]:
             if not all(word in " ".join((found.summary, *found.also)) for word in words):
                 false += 1
                 print(f"  false: {number:,}, {what}: {found.summary}")
-    made_up = [x for y in samples for x in y["made_up"]]
-    claimed = sum(llamath.explain(x).explained for x in made_up)
-    print(f"  {explained} of {len(printed)} printed numbers are explained, {false} falsely;")
-    print(f"  {claimed} of {len(made_up)} made-up numbers get an explanation")
-    return [
+    print(f"  {explained} of {len(printed)} printed numbers are explained, {false} falsely")
+    results: list[dict[str, object]] = [
         {
             "title": "printed numbers",
             "numbers": len(printed),
             "explained": explained,
             "false": false,
-        },
-        {"title": "made-up numbers", "numbers": len(made_up), "explained": claimed},
+        }
     ]
+    others = {
+        "printed numbers whose cause is not known": [x[0] for x in every if x[2] is None],
+        "made-up numbers": [x for y in samples for x in y["made_up"]],
+    }
+    for title, numbers in others.items():
+        claimed = sum(llamath.explain(x).explained for x in numbers)
+        print(f"  {claimed} of {len(numbers)} {title} get an explanation")
+        results.append({"title": title, "numbers": len(numbers), "explained": claimed})
+    return results
 
 
 def main() -> None:
