@@ -57,12 +57,12 @@ SUGGESTIONS_JS = """([i, at, gpu, count]) => {
 }"""
 OPEN_ALL_JS = """async () => {
   const found = [];
-  for (const x of document.querySelectorAll(["hardware", "memory", "speed", "layouts"].map((y) => `#${y} button.number`).join())) {
+  for (const x of document.querySelectorAll([".sheet", "#hardware", "#memory", "#speed", "#layouts"].map((y) => `${y} button.number`).join())) {
     x.click();
     for (let i = 0; i < 50 && !document.querySelector("dialog[open]"); i++) await new Promise((done) => setTimeout(done, 4));
     const dialog = document.querySelector("dialog[open]");
     const shown = [...x.childNodes].filter((y) => !y.classList?.contains("hidden")).map((y) => y.textContent).join("");
-    found.push([shown, [...dialog.querySelectorAll("pre.formula")].map((y) => y.textContent)]);
+    found.push([shown, [...dialog.querySelectorAll("pre.formula")].map((y) => y.textContent), dialog.textContent]);
     dialog.close();
     for (let i = 0; i < 50 && document.querySelector("dialog"); i++) await new Promise((done) => setTimeout(done, 4));
   }
@@ -421,6 +421,11 @@ def test_layouts_are_those_of_plan(slug: str) -> None:
         assert len(shown["stages"]) == wanted.layout.pp and (shown["schedule"] is None) == (
             wanted.layout.pp == 1
         )
+        if drawn := shown["schedule"]:
+            end = max(start + 1 + backward for _, _, backward, start in drawn["slots"])
+            idle = 1 - 3 * drawn["microbatches"] / end
+            bubble = wanted.layout.pp - 1
+            assert idle == pytest.approx(bubble / (bubble + wanted.layout.count), abs=0.005)
     served = plan_serving(
         model, MemoryCalculator(model, MemoryRequest()), (int(serving["gpus"]), gpu)
     )
@@ -602,7 +607,11 @@ def test_every_number_opens_a_formula_that_contains_it(
     with Tab(browser, tmp_path, page_of(slug), at) as tab:
         found = tab.evaluate(OPEN_ALL_JS)
     assert len(found) > 30
-    for shown, formulas in found:
+    letters = {x["letter"] for x in data_of(slug)["models"][0]["letters"]}
+    for shown, formulas, text in found:
+        products = [line for x in formulas for line in x.split("\n") if "·" in line]
+        used = {y for x in products for y in re.findall(r"(?<![\w.])[^\W\d]\w*(?![.\w])", x)}
+        assert all(f"{x}: " in text for x in used & letters), (shown, used & letters, text)
         numbers = re.findall(r"\d[\d,.]*", shown)
         results = {y for x in formulas for y in re.findall(r"\d[\d,.]*\d|\d", x)}
         assert formulas and (not numbers or any(n.rstrip(".,") in results for n in numbers)), (

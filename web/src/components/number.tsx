@@ -1,15 +1,15 @@
 // A number that opens its derivation.
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { Derivation } from "../lib/derivation";
+import { lettersIn, type Derivation } from "../lib/derivation";
 import { joinNumbers, moveToNumber, stopHere } from "../lib/number_stop";
 import { openDialog } from "./dialog";
 
 export function openDerivation({ title, lines }: Derivation): void {
+	const all = lines.flat(2).filter(Boolean);
 	openDialog(
 		title,
-		lines
-			.flat(2)
+		[...all, lettersIn(all)]
 			.filter(Boolean)
 			.map((x) => (typeof x === "string" ? <p>{x}</p> : x)),
 	);

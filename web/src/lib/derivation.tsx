@@ -74,6 +74,25 @@ export function legend(expression: Expression, text?: string): string {
 		.join("; ");
 }
 
+/** What the letters of formulas mean that the lines themselves do not say. */
+export function lettersIn(lines: readonly ComponentChildren[]): string {
+	const said = lines.filter((x) => typeof x === "string").join("; ");
+	const formulas = lines
+		.flatMap((x) => (x && typeof x === "object" && "props" in x ? [x] : []))
+		.flatMap((x) => ((x.props as { lines?: unknown }).lines as string[] | undefined) ?? []);
+	// a product has letters, a sum of names such as k + v has none
+	const letters = new Set(
+		formulas
+			.filter((x) => x && x.includes("·"))
+			.flatMap((x) => x.match(/(?<![\w.])\p{L}\w*(?!\.)/gu) ?? []),
+	);
+	const words = data.words as Record<string, Record<string, string>>;
+	return Object.entries({ ...words.letters, ...words.symbols, ...modelLetters })
+		.filter(([x, text]) => letters.has(x) && !said.includes(text))
+		.map((x) => x[1])
+		.join("; ");
+}
+
 /** An expression in letters and in numbers, its value, and what the letters mean. */
 export function derivation(
 	form: Expression,

@@ -46,7 +46,7 @@ export interface ModelSection {
 export const shortPath = (path: string): string =>
 	path.replace("layers.{l}.", "").replace(/\.weight$/, "");
 
-const inFactor = (side: string) => (side.includes(" ") ? `(${side})` : side);
+export const inFactor = (side: string) => (side.includes(" ") ? `(${side})` : side);
 
 export const shapeText = (x: Sized): string =>
 	`${x.dims.map(inFactor).join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
@@ -67,7 +67,7 @@ export function productFormula(
 	const factors = copies.filter((y) => y[1] !== "1");
 	const letters = x.dims.map(inFactor);
 	return formula(
-		prefix[0] + [...letters, ...factors.map((y) => y[0])].join("·"),
+		prefix[0] + [...letters, ...factors.map((y) => inFactor(y[0]))].join("·"),
 		prefix[1] + [...x.shape, ...factors.map((y) => y[1])].map(grouped).join("·"),
 		result,
 	);

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...analysis.size.memory.cache_bytes import kv_format
 from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, fact_sheet
 from ...core.expr import Expr
 from ...model import FamilyModel
@@ -141,7 +142,11 @@ def _mixer_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
                 else ""
             )
             yield _row(
-                "Attention" if same[0].is_attention else "Mixer",
+                "Cross-attention"
+                if same[0].kind == "cross-attention"
+                else "Attention"
+                if same[0].is_attention
+                else "Mixer",
                 f"{same[0].kind}{where}",
                 _mixer_note(same[0]),
                 letters=same[0].heads,
@@ -175,13 +180,28 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
     lines = [
         _formula(facts.kv_per_token, "bytes"),
         *([] if full is None else [_formula(full, "bytes")]),
+        _in_short(int(facts.kv_per_token or 0), "bytes", short_bytes),
+        *([] if full is None else [_in_short(full, "bytes", short_bytes)]),
     ]
-    yield _row("KV cache", short_bytes(int(facts.kv_per_token or 0)), note, of=lines)
+    says = _factors_of_cache(lines[0][0], facts.kv_dtype)
+    yield _row("KV cache", short_bytes(int(facts.kv_per_token or 0)), note, of=lines, says=says)
     first, at_full = facts.flops_first_token, facts.flops_full_context
     if first is not None:
         later_note = "" if at_full is None else f" · {format_flops(at_full)} at {context}"
-        of = [_formula(first, "FLOPs"), *([] if at_full is None else [_formula(at_full, "FLOPs")])]
+        both = [first, *([] if at_full is None else [at_full])]
+        of = [_formula(x, "FLOPs") for x in both]
+        of += [_in_short(x, "FLOPs", format_flops) for x in both]
         yield _row("Decode", format_flops(first), f"per token{later_note}", of=of)
+
+
+def _factors_of_cache(symbol: str, dtype: str) -> str:
+    """Return what the numbers of the formula of a token's cache are: the two of `2·L·K·h·2`."""
+    size = kv_format(dtype)
+    if size.block != 1:
+        return ""
+    last = f"the last {size.bytes}" if symbol.endswith(f"·{size.bytes}") else f"{size.bytes}"
+    first = "the first 2: keys and values; " if symbol.startswith("2·") else ""
+    return f"{first}{last}: bytes of an element in {dtype}"
 
 
 def _row(
@@ -191,6 +211,7 @@ def _row(
     *,
     letters: int | None = None,
     of: list[list[str]] | None = None,
+    says: str = "",
 ) -> dict[str, Any]:
     found = list(letters.atoms) if isinstance(letters, Expr) else []
     lines = list(of or [])
@@ -208,7 +229,12 @@ def _row(
         "note": safe(note, 300),
         "letters": found,
         "of": lines,
+        "says": says,
     }
+
+
+def _in_short(n: int, unit: str, format_short: Callable[[int], str]) -> list[str]:
+    return ["in short", f"{int(n):,} {unit}", format_short(n)]
 
 
 def _formula(n: int | None, unit: str) -> list[str]:

@@ -43,8 +43,10 @@ const modelName = (id = "") =>
  * initial values.
  */
 export function modelAndSettings(id: string): string {
+	// the numbers of GPUs for inference and for training are two settings
+	const other = state.mode === "train" ? "gpus" : "trainers";
 	const isUsed = ([name, initial, , parts]: (typeof data.settings)[number]) =>
-		Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
+		name !== other && Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
 	const settings = data.settings
 		.filter(isUsed)
 		.flatMap(([name]) => SETTING_NAMES[name]?.(state[name]!) ?? []);
@@ -77,7 +79,8 @@ function PictureItems({
 	theme: string;
 	close: () => void;
 }) {
-	const name = `${modelName(id)}-${id}${picture.name === "picture" ? "" : `-${picture.name}`}-${theme}`;
+	const own = ["picture", modelName(id)].includes(picture.name) ? "" : `-${picture.name}`;
+	const name = `${modelName(id)}-${id}${own}-${theme}`;
 	const draw = () => inTheme(theme, () => svgDocument(picture, title, modelAndSettings(id)));
 	const save = async (format: string) => {
 		const drawn = draw();

@@ -8,6 +8,7 @@ import { useAppState, type State } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
 import { chosenGpu, settings, verdict } from "../../lib/sizing/fit";
 import { speedLimits } from "../../lib/sizing/speed_limits";
+import { limitDerivation } from "../speed/speed";
 import { measuredCells } from "../parameters/measures";
 
 interface Measure {
@@ -255,32 +256,20 @@ function Speeds({ at, context }: { at: Record<string, string>; context: string }
 		for (const gpus of counts) {
 			const sized = settings(model, { ...at, gpus, tp: "" });
 			if (verdict(sized, gpu).fits)
-				return { model, gpus, pass: speedLimits(sized, gpu).passes[0]! };
+				return { model, gpus, sized, pass: speedLimits(sized, gpu).passes[0]! };
 		}
-		return { model, gpus: counts.at(-1)!, pass: null };
+		return { model, gpus: counts.at(-1)!, sized: null, pass: null };
 	});
 	return (
 		<ul class="speeds">
-			{rows.map(({ model, gpus, pass }, i) => (
+			{rows.map(({ model, gpus, sized, pass }, i) => (
 				<li key={i}>
 					<strong>{model.name}</strong>{" "}
 					{pass ? (
 						<>
 							decodes at most{" "}
 							<NumberButton
-								derive={() => ({
-									title: `${model.name}: decode`,
-									lines: [
-										formula(
-											"tokens in 10⁹ seconds / 10⁹",
-											`${grouped(pass.values.rate)} / 10⁹`,
-											`${threeDigits(Number(pass.values.rate) / 1e9)} ` +
-												"tokens/s",
-										),
-										formula("GPUs", gpus),
-										`Bound by ${pass.bound === "memory" ? "memory bandwidth" : "compute"}.`,
-									],
-								})}
+								derive={() => limitDerivation(sized!, pass, "rate")}
 								label={`decode ceiling of ${model.name}`}
 							>{`${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`}</NumberButton>{" "}
 							on {gpus} × {gpu.title}

@@ -22,7 +22,7 @@ import {
 } from "../../lib/design";
 import { notation, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
-import { compactCount, grouped, share, shortCount, signed } from "../../lib/format";
+import { compactCount, grouped, percent, share, shortCount, signed } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
 import { change, parseWhole, useAppState } from "../../lib/state";
 
@@ -152,13 +152,19 @@ function Away({ total, text }: { total: bigint; text: string }) {
 	const target = parseCount(text);
 	if (!target) return null;
 	const difference = total - target;
-	const ppm = formatPpm(total, target);
+	const [far, sign] = difference < 0n ? [-difference, "−"] : [difference, "+"];
+	const away =
+		far * 1000n >= target ? `${sign}${percent(far, target)}` : formatPpm(total, target);
 	const derive = (): Derivation => ({
 		title: "distance to the target",
 		lines: [
 			formula(text, grouped(target)),
 			formula("total − target", `${grouped(total)} − ${grouped(target)}`, signed(difference)),
-			formula("(total − target) / target", `${signed(difference)} / ${grouped(target)}`, ppm),
+			formula(
+				"(total − target) / target",
+				`${signed(difference)} / ${grouped(target)}`,
+				away,
+			),
 		],
 	});
 	return (
@@ -175,7 +181,7 @@ function Away({ total, text }: { total: bigint; text: string }) {
 					</NumberButton>{" "}
 					parameters,{" "}
 					<NumberButton derive={derive} label="relative difference">
-						{ppm}
+						{away}
 					</NumberButton>
 				</>
 			) : (

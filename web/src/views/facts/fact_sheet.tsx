@@ -3,13 +3,15 @@ import "./facts.css";
 import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
-import { gigabytes, grouped, percent, shortFileSize } from "../../lib/format";
+import { grouped, percent, shortFileSize } from "../../lib/format";
 import { CheckpointStatus } from "./checkpoint_status";
 
 interface FactRow {
 	name: string;
 	value: string;
 	note: string;
+	/** What its formulas do not say. */
+	says: string;
 	/** Letters of formulas that have this value. */
 	letters: string[];
 	/** Or formulas, each as lines that equal each other. */
@@ -34,7 +36,10 @@ export interface Facts {
 export const factsOf = (model: ModelData) => model.facts as Facts;
 
 const countDerivation = (x: Count): Derivation => ({
-	title: `${x.name}: ${x.everyday}`,
+	title:
+		{ total: "How many parameters?", active: "How many parameters does one token use?" }[
+			x.name
+		] ?? `How many parameters, ${x.name}?`,
 	lines: [
 		x.says,
 		formula(x.symbols, x.numbers, grouped(x.value)),
@@ -125,15 +130,29 @@ export function FactRows({ model }: { model: ModelData }) {
 	);
 }
 
+const QUESTIONS: Record<string, string> = {
+	Layers: "How many layers?",
+	"Hidden size": "How wide is the residual stream?",
+	Attention: "How many heads?",
+	"Cross-attention": "How many heads in cross-attention?",
+	"Head dim": "How wide is a head?",
+	"FFN size": "How wide is the FFN?",
+	Experts: "How many experts?",
+	Vocabulary: "How many tokens are in the vocabulary?",
+	"KV cache": "How many bytes does the KV cache take?",
+	Decode: "How many FLOPs does decoding a token take?",
+};
+
 function FactValue({ row, model }: { row: FactRow; model: ModelData }) {
 	const letters = model.letters.filter((x) => row.letters.includes(x.letter));
 	if (!letters.length && !row.of.length) return <span>{row.value}</span>;
 	const derive = (): Derivation => ({
-		title: `${row.name}: ${row.value}`,
+		title: QUESTIONS[row.name] ?? row.name,
 		lines: [
 			row.note,
 			...letters.flatMap((x) => [formula(...x.of), x.says]),
 			...row.of.map((lines) => formula(...lines)),
+			row.says,
 		],
 	});
 	return (
@@ -149,10 +168,11 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 	const derive = (x: WeightFact): Derivation => {
 		const known = sizes.dtypes.find((y) => y.name === x.dtype);
 		return {
-			title: `weights in ${x.name}: ${gigabytes(x.bytes)}`,
+			title: `How large are the weights in ${x.name}?`,
 			lines: [
 				x.released && "the format of the released weights",
 				known && formula(...known.of, `${grouped(x.bytes)} bytes`),
+				formula("in short", `${grouped(x.bytes)} bytes`, shortFileSize(x.bytes)),
 				...inBytes(x.bytes),
 			],
 		};

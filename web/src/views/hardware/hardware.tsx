@@ -66,7 +66,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		const rows = shown.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
-	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `${grouped(state.batch!)} users together`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
+	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `a batch of ${grouped(state.batch!)}`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
 	return (
 		<Section
 			id="hardware"

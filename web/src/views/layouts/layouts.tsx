@@ -219,7 +219,7 @@ function Contents({ plan, index }: { plan: TrainingPlan; index: number }) {
 					);
 				})}
 				<tr class="total">
-					<th scope="row">All</th>
+					<th scope="row">Total</th>
 					<td class="n">
 						<NumberButton
 							derive={() => ({
@@ -302,8 +302,8 @@ function TrainingLayout({
 							plan.schedule.microbatches !== Number(plan.microbatches)) &&
 							` Drawn for ${plan.schedule.stages} stages and ` +
 								`${plan.schedule.microbatches} microbatches; the plan has ` +
-								`${plan.axes.pp} and ${grouped(plan.microbatches)}, so its ` +
-								"bubble is a smaller share."}
+								`${plan.axes.pp} and ${grouped(plan.microbatches)}, and as large ` +
+								"a share of bubble."}
 					</p>
 				</figure>
 			)}

@@ -42,7 +42,7 @@ export function LoadControls({
 			/>
 			<WholeNumber
 				id={`${prefix}batch`}
-				label={training ? "Micro-batch" : prefix ? "Users" : "Batch"}
+				label={training ? "Micro-batch" : "Batch"}
 				unit="sequences"
 				value={state.batch!}
 				max={BATCH_MAX}

@@ -287,6 +287,7 @@ function Path({
 							type="button"
 							class="button icon"
 							aria-label="Previous layer"
+							title="Previous layer"
 							disabled={open <= 0}
 							onClick={() => change({ layer: String(open - 1) })}
 						>
@@ -296,6 +297,7 @@ function Path({
 							type="button"
 							class="button icon"
 							aria-label="Next layer"
+							title="Next layer"
 							disabled={open >= last}
 							onClick={() => change({ layer: String(open + 1) })}
 						>
@@ -307,6 +309,7 @@ function Path({
 					type="button"
 					class="button icon"
 					aria-label="Zoom out"
+					title="Zoom out"
 					disabled={state.zoom === "model"}
 					onClick={zoomOut}
 				>
@@ -316,6 +319,7 @@ function Path({
 					type="button"
 					class="button icon"
 					aria-label="Zoom in"
+					title="Zoom in"
 					disabled={head !== null}
 					onClick={() => zoomInFrom(null)}
 				>

@@ -62,8 +62,6 @@ const FORMATS: Record<Quantity, (x: PassLimit["values"]) => string> = {
 export function limitDerivation(sized: Sized, pass: PassLimit, what: Quantity): Derivation {
 	const { name, values, forms, bound } = pass;
 	const isSingle = sized.count === "1";
-	const rounded = () =>
-		formula(`${what} / 10⁹`, `${grouped(values[what])} / 10⁹`, FORMATS[what](values));
 	const lines = {
 		bytes: () => [
 			...derivation(forms.bytes, values, "bytes"),
@@ -75,16 +73,35 @@ export function limitDerivation(sized: Sized, pass: PassLimit, what: Quantity): 
 			"2 per active weight, plus the attention products.",
 		],
 		rate: () => [
-			...derivation(ROOF.rate, values, "tokens in 10⁹ seconds"),
-			rounded(),
-			`${bound === "memory" ? "Memory" : "Compute"}-bound: ${BOUNDS[bound]}.`,
+			`A pass moves its bytes and does its arithmetic; what takes longer bounds it.`,
+			formula(
+				"tokens · bandwidth / bytes",
+				`${grouped(values.tokens)} · ${grouped(values.bandwidth!)} / ${grouped(values.bytes)}`,
+				`${quotient((NANO * values.tokens * values.bandwidth!) / values.bytes, NANO)} tokens/s`,
+			),
+			values.FLOPs > 0n &&
+				formula(
+					"tokens · peak / FLOPs",
+					`${grouped(values.tokens)} · ${grouped(values.peak!)} / ${grouped(values.FLOPs)}`,
+					`${quotient((NANO * values.tokens * values.peak!) / values.FLOPs, NANO)} tokens/s`,
+				),
+			`${bound === "memory" ? "Memory" : "Compute"}-bound: ${BOUNDS[bound]}, so the smaller one counts, ${FORMATS.rate(values)} tokens/s.`,
 		],
-		intensity: () => [...derivation(ROOF.intensity, values, "FLOPs for 10⁹ bytes"), rounded()],
+		intensity: () => [
+			formula(
+				"FLOPs / bytes",
+				`${grouped(values.FLOPs)} / ${grouped(values.bytes)}`,
+				FORMATS.intensity(values),
+			),
+		],
 	}[what];
-	return {
-		title: `${name}: ${what === "rate" ? "maximum tokens per second" : what}`,
-		lines: lines(),
-	};
+	const title = {
+		rate: `How many tokens per second can ${name} reach at most?`,
+		bytes: `How many bytes does ${name} read?`,
+		FLOPs: `How many FLOPs does ${name} take?`,
+		intensity: `How many FLOPs does ${name} do for each byte?`,
+	}[what];
+	return { title, lines: lines() };
 }
 
 /** The seconds of one pass: its tokens over their rate. */
@@ -93,7 +110,6 @@ export const passSeconds = ({ values }: PassLimit) =>
 
 function secondsDerivation(pass: PassLimit): Derivation {
 	const { values, name } = pass;
-	const nanoseconds = (values.tokens * NANO * NANO) / values.rate;
 	const says =
 		name === "decode"
 			? "A pass gives one token of each sequence, so this is the least time between two " +
@@ -102,19 +118,20 @@ function secondsDerivation(pass: PassLimit): Derivation {
 	return {
 		title:
 			name === "decode"
-				? "Time per output token, at least"
-				: "Time to the first token, at least",
+				? "How long does an output token take at least?"
+				: "How long until the first token at least?",
 		lines: [
-			formula(
-				"tokens of a pass · 10⁹ · 10⁹ / tokens in 10⁹ seconds",
-				`${grouped(values.tokens)} · 10⁹ · 10⁹ / ${grouped(values.rate)}`,
-				`${grouped(nanoseconds)} ns`,
-			),
-			formula(
-				"nanoseconds / 10⁹",
-				`${grouped(nanoseconds)} / 10⁹`,
-				duration(passSeconds(pass)),
-			),
+			pass.bound === "memory"
+				? formula(
+						"bytes / bandwidth",
+						`${grouped(values.bytes)} / ${grouped(values.bandwidth!)}`,
+						duration(passSeconds(pass)),
+					)
+				: formula(
+						"FLOPs / peak",
+						`${grouped(values.FLOPs)} / ${grouped(values.peak!)}`,
+						duration(passSeconds(pass)),
+					),
 			says,
 		],
 	};

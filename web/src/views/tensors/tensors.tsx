@@ -11,6 +11,7 @@ import { formula, shareFormula, type Derivation } from "../../lib/derivation";
 import { grouped, matchWords } from "../../lib/format";
 import { change, useAppState, type State } from "../../lib/state";
 import {
+	inFactor,
 	productFormula,
 	shapeText,
 	sideFormulas,
@@ -54,7 +55,7 @@ function derivations(
 		entry("each", 0, () => [productFormula(row!, [], grouped(row!.each))]),
 		entry("copies", 1, () => [
 			formula(
-				(row!.copies === "1" ? "" : `${grouped(row!.copies)}·`) + layers,
+				row!.copies === "1" ? layers : `${grouped(row!.copies)}·${inFactor(layers)}`,
 				`${grouped(row!.copies)}·${grouped(row!.times)}`,
 				grouped(BigInt(row!.copies) * BigInt(row!.times)),
 			),

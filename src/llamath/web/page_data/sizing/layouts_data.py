@@ -34,6 +34,7 @@ _TOP = 3
 _NODE = 8
 _LARGEST_PIPELINE = 8
 """The most stages of a schedule that is drawn."""
+_MOST_MICROBATCHES = 64
 _PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead")
 _TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update")
 
@@ -165,11 +166,16 @@ def _causal_pairs(part: int, tokens: int) -> int:
 
 
 def _drawn_schedule(layout: Layout) -> dict[str, Any]:
-    """Return the schedule of the pipeline, or of a shorter one where it would be too large to
-    read.
+    """Return the schedule of the pipeline, or of a shorter one with the same share of bubble, that
+    is of (stages − 1) / (microbatches + stages − 1), where it would be too large to read.
     """
-    stages = min(layout.pp, _LARGEST_PIPELINE)
-    microbatches = min(layout.count, 2 * stages)
+    stages, microbatches = layout.pp, layout.count
+    if stages > _LARGEST_PIPELINE or microbatches > _MOST_MICROBATCHES:
+        for stages in range(min(layout.pp, _LARGEST_PIPELINE), 1, -1):
+            microbatches = round((stages - 1) * layout.count / (layout.pp - 1))
+            if microbatches <= _MOST_MICROBATCHES:
+                break
+        microbatches = max(microbatches, 1)
     return {
         "stages": stages,
         "microbatches": microbatches,
