@@ -15,6 +15,7 @@
 - `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of
   a matrix, bits per weight.
+- `<!-- tour MODEL -->` … `<!-- end -->` gets the stops of the tour of a model.
 - `<!-- source PATH -->` … `<!-- end -->` gets the text of a Python file.
 - A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py, a
   ```reading block those of bench/verify_full.py.
@@ -32,7 +33,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from textwrap import fill
+from textwrap import dedent, fill
 
 import click
 
@@ -48,6 +49,7 @@ QUESTIONS = re.compile(r"^<!-- questions -->\n.*?^<!-- end -->$", re.MULTILINE |
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+TOUR = re.compile(r"^<!-- tour (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 FORMULAS = re.compile(r"^<!-- formulas (\w+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
@@ -220,6 +222,22 @@ def source(match: re.Match[str]) -> str:
             "<!-- end -->",
         ]
     )
+
+
+def tour(match: re.Match[str]) -> str:
+    """Return the stops of a model's tour as sections, each with its lines of code."""
+    from llamath.analysis.learn.tour.tour import tour_of
+    from llamath.loading import load_family
+
+    lines = [f"<!-- tour {match[1]} -->"]
+    for i, x in enumerate(tour_of(load_family(match[1])).stops, 1):
+        lines += ["", f"## {i}. {x.title}", "", fill(x.what, WIDTH), "", fill(x.why, WIDTH)]
+        lines += ["", "```text", x.formula, "```"] if x.formula else []
+        count = fill(f"This stop {x.sum}; so far {x.so_far:,}.", WIDTH, break_long_words=False)
+        lines += ["", count]
+        code = dedent("\n".join(y.text for y in x.code))
+        lines += ["", "```python", code, "```"] if x.code else []
+    return "\n".join([*lines, "", "<!-- end -->"])
 
 
 def formulas(match: re.Match[str]) -> str:
@@ -451,6 +469,7 @@ GENERATED = {
     MULTIMODAL: multimodal,
     RECIPES: recipes,
     SOURCE: source,
+    TOUR: tour,
     FORMULAS: formulas,
     CONSOLE: console,
     OPTIONS: options,

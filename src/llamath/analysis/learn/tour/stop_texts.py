@@ -160,7 +160,7 @@ def _norm_text(f: TourFacts, stop: str, why: str, before: str) -> StopText:
     factor = ("(1 + w)" if offset else "w") if paths else ""
     return StopText(
         f"{title} of the branch" if before else title,
-        f"{before or 'Before each branch x'} {how}{weight}{moved}.",
+        f"{before or 'Before each branch, x'} {how}{weight}{moved}.",
         why,
         f"{formula}{f' · {factor}' if factor else ''}{' + b' if has_bias else ''}",
     )
