@@ -6,7 +6,12 @@ import { build } from "esbuild";
 
 const here = import.meta.dirname;
 const target = join(here, "../src/llamath/web/static");
-const ENTRIES = { page: "src/page.tsx", gallery: "src/gallery.tsx", live: "src/live/live.ts" };
+const ENTRIES = {
+	page: "src/page.tsx",
+	page_live: "src/page_live.tsx",
+	gallery: "src/gallery.tsx",
+	live: "src/live/live.ts",
+};
 
 /** The sha256 of every file that determines the bundle, by path; tests compare it without node. */
 function sourceDigest() {

@@ -6,13 +6,13 @@ import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
 import { data } from "./lib/data";
 import { openOnPage } from "./lib/files/open_config";
+import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState } from "./lib/state";
 import { applyTheme } from "./lib/theme";
 import { whenWhole } from "./lib/turns";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
 import { Files } from "./views/files/files";
-import { RunFile } from "./views/live/run_file";
 import { ModelPage, sectionsOf } from "./views/model_page";
 
 const COMPARISON = "difference";
@@ -54,6 +54,7 @@ function scrollToSection() {
 }
 
 export function App() {
+	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
 	const { view } = useAppState("view");
 	const title = titleOf(view!);
@@ -85,9 +86,12 @@ export function App() {
 				<Files
 					openConfig={openOnPage}
 					sends={Boolean(data.served)}
-					offer={(file, header) => (
-						<RunFile model={data.models[0]!} file={file} header={header} />
-					)}
+					offer={
+						RunFile &&
+						((file, header) => (
+							<RunFile model={data.models[0]!} file={file} header={header} />
+						))
+					}
 				/>
 			</main>
 			<footer>

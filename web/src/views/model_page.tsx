@@ -3,13 +3,11 @@ import type { ComponentChildren } from "preact";
 import type { SectionLink } from "../components/header";
 import { InTurn } from "../components/in_turn";
 import type { ModelData } from "../lib/data";
+import { liveOf, liveViews } from "../lib/live_views";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
 import { HardwareSection } from "./hardware/hardware";
-import { LiveBar } from "./live/live_bar";
-import { LiveSection } from "./live/live_section";
-import { liveOf } from "./live/story";
 import { LayoutsSection } from "./layouts/layouts";
 import { MemorySection } from "./memory/memory";
 import { Parameters } from "./parameters/parameters";
@@ -30,7 +28,7 @@ const SECTIONS: readonly PageSection[] = [
 		id: "live",
 		name: "At work",
 		isShown: (model) => liveOf(model) !== null,
-		draw: (model) => <LiveSection model={model} />,
+		draw: (model) => liveViews.Section && <liveViews.Section model={model} />,
 	},
 	{ id: "parameters", name: "Parameters", draw: (model) => <Parameters model={model} /> },
 	{ id: "hardware", name: "Hardware", draw: (model) => <HardwareSection model={model} /> },
@@ -69,7 +67,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 				skyline={<PlateSkyline model={model} barHeight={96} />}
 				plate={
 					<>
-						{liveOf(model) && <LiveBar model={model} />}
+						{liveViews.Bar && <liveViews.Bar model={model} />}
 						<WithTour model={model}>
 							<Plate
 								model={model}

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..page_data.live.live_data import LiveParts
-from ..server.page_html import html_document, live_elements, live_script, read_asset
+from ..server.page_html import LIVE_BUNDLE, html_document, live_elements, live_script, read_asset
 
-BUNDLES = ("gallery", "page")
+BUNDLES = ("gallery", "page", LIVE_BUNDLE)
 _LIVE = "live.js"
 
 
@@ -60,6 +60,8 @@ def site_page(
     live: LiveParts | None = None,
 ) -> str:
     """Return a page of a site; `up` leads from it to the site's root."""
+    if live is not None:
+        bundle = LIVE_BUNDLE
     scripts = (f"{bundle}.js",) if live is None else (_LIVE, f"{bundle}.js")
     return html_document(
         title,

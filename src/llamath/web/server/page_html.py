@@ -19,6 +19,8 @@ from ...model import FamilyModel
 if TYPE_CHECKING:
     from ..page_data.live.live_data import LiveParts
 
+LIVE_BUNDLE = "page_live"
+"""The page with the views of a model that runs in it."""
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 
 
@@ -42,7 +44,8 @@ def page_from_data(
     without_script = [
         f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]
     ]
-    return document(title, data, "page", without_script, live, connects=connects)
+    bundle = "page" if live is None else LIVE_BUNDLE
+    return document(title, data, bundle, without_script, live, connects=connects)
 
 
 def document(

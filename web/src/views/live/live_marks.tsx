@@ -1,17 +1,12 @@
 // On the picture of the opened layer: the numbers that a model which runs in the page computed for
 // the chosen token, along the edges of its matrices and on the residual stream.
-import { createContext, type ComponentChildren } from "preact";
+import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
+import { LiveMarksOfLayer, type LiveMarks } from "../../lib/live_views";
 import { useAppState } from "../../lib/state";
-import type { LayerLayout, Placed } from "../plate/layout";
 import { largestSize } from "./cells";
 import { COLOR_TOKENS, STREAM } from "./layer_values";
 import { enteringStep, shownToken, useStory } from "./story";
-
-export interface LiveMarks {
-	ofNode: (placed: Placed) => ComponentChildren;
-	ofStream: (layout: LayerLayout) => ComponentChildren;
-}
 
 const THICK = 6;
 const LEVELS = 4;
@@ -56,9 +51,6 @@ function Strip({
 		</g>
 	);
 }
-
-/** What is drawn on the opened layer; null in pages that run no model. */
-export const LiveMarksOfLayer = createContext<LiveMarks | null>(null);
 
 export function WithLiveMarks({
 	model,

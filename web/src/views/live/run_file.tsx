@@ -4,9 +4,10 @@ import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import type { FileTensor, Header } from "../../lib/files/headers";
 import { grouped } from "../../lib/format";
+import { liveOf } from "../../lib/live_views";
 import type { WeightBytes } from "../../live/live_model";
 import { fullName, schemeNames } from "../plate/plate_model";
-import { liveOf, storyOf } from "./story";
+import { storyOf } from "./story";
 
 const BYTES: Record<string, bigint> = { F32: 4n, F16: 2n, BF16: 2n };
 

@@ -2,6 +2,7 @@
 // every token.
 import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
+import { liveOf } from "../../lib/live_views";
 import { PlaceOfSection } from "../../lib/place";
 import { change, state } from "../../lib/state";
 import { markBusy } from "../../lib/turns";
@@ -22,8 +23,6 @@ const PAUSE_MS = 220;
 /** Prompts are read in parts of this many tokens: the results of a part are copied at once. */
 const PART = 64;
 export const MAX_CHARACTERS = 2000;
-
-export const liveOf = (model: ModelData): LiveData | null => (model.live as LiveData) ?? null;
 
 export class Story {
 	status: Status = "waiting";

@@ -3,7 +3,7 @@
 import { useContext, useMemo, useRef, useState } from "preact/hooks";
 import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
-import { LiveMarksOfLayer } from "../live/live_marks";
+import { LiveMarksOfLayer } from "../../lib/live_views";
 import { LitSteps } from "../tour/tour_stops";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";

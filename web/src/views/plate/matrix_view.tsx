@@ -5,8 +5,8 @@ import type { ModelData } from "../../lib/data";
 import { formula, inBytes, type Derivation } from "../../lib/derivation";
 import { value, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
+import { liveViews } from "../../lib/live_views";
 import { state } from "../../lib/state";
-import { LiveMatrix } from "../live/live_matrix";
 import { dtypeOf, weightBytes } from "./bytes";
 import {
 	fill,
@@ -79,6 +79,7 @@ export function MatrixView({
 	variables,
 	names,
 }: Props) {
+	const Live = liveViews.Matrix;
 	const use = step.uses.find((x) => x.shape.length >= 2) ?? step.uses[0]!;
 	const weight: LayerWeight = weightAt(kind, use.path) ?? {
 		path: use.path,
@@ -276,7 +277,7 @@ export function MatrixView({
 					<dd>{step.does}</dd>
 				</div>
 			</dl>
-			{layer >= 0 && <LiveMatrix model={model} layer={layer} step={step} />}
+			{layer >= 0 && Live && <Live model={model} layer={layer} step={step} />}
 		</div>
 	);
 }

@@ -1,17 +1,17 @@
 // The picture of the model, the heart of the page: the whole model, and below it the opened layer,
 // block, matrix or head.
 import "./plate.css";
-import type { ComponentChildren } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount } from "../../lib/format";
+import { liveViews } from "../../lib/live_views";
 import { useRoving } from "../../lib/roving";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
-import { WithLiveMarks } from "../live/live_marks";
 import { BlockList, Totals } from "./block_list";
 import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
@@ -190,6 +190,7 @@ export function Plate({
 	const panelWidth =
 		document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
 	useZoomGestures(ref);
+	const WithMarks = liveViews.WithMarks ?? Fragment;
 	return (
 		<div ref={ref} class={`plate ${state.zoom === "model" ? "at-model" : ""}`}>
 			<Path model={model} open={open} opened={opened} state={state}>
@@ -198,7 +199,7 @@ export function Plate({
 			{whole}
 			{state.zoom !== "model" && width > 0 && (
 				<div class="plate-panel" data-numbers>
-					<WithLiveMarks model={model} open={open}>
+					<WithMarks model={model} open={open}>
 						<Panel
 							key={`${open}`}
 							model={model}
@@ -210,7 +211,7 @@ export function Plate({
 							state={state}
 							width={panelWidth - (panelWidth < 600 ? 26 : 34)}
 						/>
-					</WithLiveMarks>
+					</WithMarks>
 				</div>
 			)}
 		</div>

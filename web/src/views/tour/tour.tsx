@@ -6,11 +6,12 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
+import { liveViews } from "../../lib/live_views";
 import { change, state as appState, useAppState } from "../../lib/state";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
-import { Shapes, TourValues } from "./tour_values";
+import { Shapes } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -105,6 +106,7 @@ export function Tour({ model }: { model: ModelData }) {
 function Bar({ model, index }: { model: ModelData; index: number }) {
 	const stops = tourOf(model);
 	const stop = stops[index]!;
+	const Values = liveViews.TourValues;
 	const last = stops.length - 1;
 	const ref = useRef<HTMLDivElement>(null);
 	const isFirst = useRef(true);
@@ -222,7 +224,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 						<Count model={model} stop={stop} />
 					</p>
 				</div>
-				<TourValues model={model} stop={stop} />
+				{Values ? <Values model={model} stop={stop} /> : <Shapes stop={stop} />}
 				<Code model={model} stop={stop} />
 			</div>
 		</div>

@@ -128,7 +128,7 @@ def _weights(
             raise LlamathError(
                 f"a page runs models of at most {MAX_BYTES:,} bytes, found more in "
                 f"{safe(checkpoint.path)}",
-                hint="leave out --live",
+                hint="a page of its numbers alone has no such limit",
             )
         places.append((x.path, x.dtype, size, len(x.values)))
         blocks.append(bytes(x.values))

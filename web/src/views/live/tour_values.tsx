@@ -2,12 +2,13 @@
 // model, else the shapes of their results.
 import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
-import { percentOf } from "../live/cells";
-import { shownLayer } from "../live/heads";
-import { Cache, COLOR_TOKENS, HeadSteps, Rotation, Strip } from "../live/layer_values";
+import { percentOf } from "./cells";
+import { shownLayer } from "./heads";
+import { Cache, COLOR_TOKENS, HeadSteps, Rotation, Strip } from "./layer_values";
 import { stagesOf } from "../plate/plate_model";
-import { largest, shownToken, softmax, type Story, useStory } from "../live/story";
-import type { TourStop } from "./tour_stops";
+import { largest, shownToken, softmax, type Story, useStory } from "./story";
+import { Shapes } from "../tour/tour_shapes";
+import type { TourStop } from "../tour/tour_stops";
 
 const SHOWN_TOKENS = 5;
 const SHOWN_STRIPS = 4;
@@ -106,20 +107,5 @@ function Strips({
 				<Strip key={x} name={x} values={values.get(prefix + x)!} color={colorOf(x)} />
 			))}
 		</ol>
-	);
-}
-
-/** The shapes of the results, in letters and numbers, of one sequence of T tokens. */
-export function Shapes({ stop }: { stop: TourStop }) {
-	if (!stop.shapes.length) return null;
-	return (
-		<ul class="tour-shapes">
-			{stop.shapes.map((x) => (
-				<li key={x.name}>
-					<code>{x.name}</code> [{x.letters}]
-					{x.letters === x.numbers ? "" : ` = [${x.numbers}]`}
-				</li>
-			))}
-		</ul>
 	);
 }

@@ -1,0 +1,34 @@
+// What a page that runs its model has beyond all others; the script of such a page fills it in before
+// the page is drawn, so that other pages do without.
+import { createContext, type ComponentChildren, type ComponentType } from "preact";
+import type { LiveData } from "../live/live_model";
+import type { LayerLayout, Placed } from "../views/plate/layout";
+import type { Step } from "../views/plate/plate_model";
+import type { TourStop } from "../views/tour/tour_stops";
+import type { ModelData } from "./data";
+import type { Header } from "./files/headers";
+
+interface LiveViews {
+	/** The text, over the picture. */
+	Bar: ComponentType<{ model: ModelData }>;
+	Section: ComponentType<{ model: ModelData }>;
+	/** Gives the numbers of the opened layer to its picture. */
+	WithMarks: ComponentType<{
+		model: ModelData;
+		open: number | string;
+		children: ComponentChildren;
+	}>;
+	Matrix: ComponentType<{ model: ModelData; layer: number; step: Step }>;
+	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
+	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
+}
+
+/** What is drawn on the picture of the opened layer. */
+export interface LiveMarks {
+	ofNode: (placed: Placed) => ComponentChildren;
+	ofStream: (layout: LayerLayout) => ComponentChildren;
+}
+
+export const liveViews: Partial<LiveViews> = {};
+export const LiveMarksOfLayer = createContext<LiveMarks | null>(null);
+export const liveOf = (model: ModelData): LiveData | null => (model.live as LiveData) ?? null;

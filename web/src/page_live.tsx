@@ -1,0 +1,3 @@
+// The page of a model that runs in it: the page, and the views of its numbers.
+import "./views/live/register";
+import "./page";

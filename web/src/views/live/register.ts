@@ -1,0 +1,17 @@
+// The views of a page that runs its model, for the page's own components.
+import { liveViews } from "../../lib/live_views";
+import { LiveBar } from "./live_bar";
+import { WithLiveMarks } from "./live_marks";
+import { LiveMatrix } from "./live_matrix";
+import { LiveSection } from "./live_section";
+import { RunFile } from "./run_file";
+import { TourValues } from "./tour_values";
+
+Object.assign(liveViews, {
+	Bar: LiveBar,
+	Section: LiveSection,
+	WithMarks: WithLiveMarks,
+	Matrix: LiveMatrix,
+	RunFile,
+	TourValues,
+} satisfies Required<typeof liveViews>);
