@@ -236,7 +236,7 @@ def tour(match: re.Match[str]) -> str:
         count = fill(f"This stop {x.sum}; so far {x.so_far:,}.", WIDTH, break_long_words=False)
         lines += ["", count]
         code = dedent("\n".join(y.text for y in x.code))
-        lines += ["", "```python", code, "```"] if x.code else []
+        lines += ["", "```text", code, "```"] if x.code else []
     return "\n".join([*lines, "", "<!-- end -->"])
 
 
