@@ -220,6 +220,7 @@ def test_other_seeds_give_other_texts(tab: Any) -> None:
         tab.click("text=Try again")
         tab.click("text=Pause")
         found.append(tab.evaluate(WRITE_ALL))
+    wait_until_drawn(tab)
     assert len(set(found)) == 3 and "seed=2" in tab.evaluate("location.hash")
     assert found == [run("Anna had a", temperature=1.5, seed=i) for i in range(3)]
 

@@ -55,7 +55,7 @@ def _exercises(study: ModelStudy) -> Iterator[Exercise]:
     if scores is not None and heads is not None:
         yield asker.ask(
             "scores",
-            "And how many parameters do the scores and the softmax add, without attention sinks?",
+            "How many parameters do the scores and the softmax add, without attention sinks?",
             0,
             hint="what is multiplied there was made by matrices that are counted already",
             mistakes=(
