@@ -506,18 +506,18 @@ def test_page_tokenizer_gives_the_ids_of_tokenizers(tab: Any) -> None:
         data = page_tokenizer(json.loads(engine.to_str()), name)
         found = tab.evaluate(
             "([data, texts]) => { const x = new llamathLive.Tokenizer(data); "
-            "return texts.map(y => [x.encode(y), x.decode(x.encode(y))]); }",
+            "return texts.map(y => [x.encode(y), x.continue(x.encode(y))]); }",
             [data, texts],
         )
         for text, (ids, decoded) in zip(texts, found, strict=True):
             assert ids == engine.encode(text).ids, (name, text)
             if name == "bundled":
-                assert decoded == engine.decode(ids), (name, text)
+                assert decoded == engine.decode(ids, skip_special_tokens=False), (name, text)
 
 
 @pytest.mark.parametrize(
     ("pattern", "word"),
-    [(r"a++", "quantifier"), (r"(?<=a)b", "it has"), (r"\w+", "it has"), (r"[a&&b]", "set operation"), ("a" * 2000, "longer"), ("(?:a", "ends"), ("a)", "parenthesis"), ("^a", "it has")],
+    [(r"a++", "quantifier"), (r"(?<=a)b", "it has"), (r"\w+", "it has"), (r"[a&&b]", "set operation"), ("a" * 2000, "longer"), ("(?:a", "ends"), ("a)", "parenthesis"), ("^a", "it has"), ("(?i:é)", "case")],
 )  # fmt: skip
 def test_patterns_that_may_differ_are_refused(pattern: str, word: str) -> None:
     with pytest.raises(ValueError, match=word):
@@ -533,6 +533,20 @@ def test_patterns_that_may_differ_are_refused(pattern: str, word: str) -> None:
         ({"added_tokens": [{"content": "x", "id": 1, "lstrip": True}]}, "added_tokens"),
         ({"post_processor": {"type": "RobertaProcessing"}}, "RobertaProcessing"),
         ({"pre_tokenizer": None}, "pre_tokenizer"),
+        ({"added_tokens": 7}, "added_tokens"),
+        ({"added_tokens": [{"id": 1}]}, "added_tokens"),
+        ({"model": {"vocab": {"a": 0}, "merges": 7}}, "merges"),
+        (
+            {
+                "post_processor": {
+                    "type": "TemplateProcessing",
+                    "special_tokens": {"<s>": {"ids": 3}},
+                    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                }
+            },
+            "special_tokens",
+        ),
+        ({"post_processor": {"type": "Sequence", "processors": 5}}, "processors"),
     ],
 )
 def test_other_tokenizers_are_refused_by_name(change: dict[str, Any], found: str) -> None:

@@ -250,22 +250,27 @@ def load_tokenizer(path: str) -> Tokenizer:
 
 def _load_file(path: str) -> Tokenizer:
     with LocalFile(path) as source:
-        head = source.read(0, min(4, source.size))
-        if head == b"GGUF":
+        if source.read(0, min(4, source.size)) == b"GGUF":
             return _load_gguf(path)
-        if source.size > _MAX_BYTES:
-            raise FormatError(
-                "too_large",
-                f"{safe(path)}: expected a tokenizer of at most "
-                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
-            )
-        data = source.read(0, source.size)
+    data = read_tokenizer_file(path)
     if data[:1] == b"{":
         return _load_json(data, path)
     if data[:2].isalnum():
         return _read_tiktoken_tokenizer(data, path)
 
     return _read_sentencepiece_tokenizer(data, path)
+
+
+def read_tokenizer_file(path: str) -> bytes:
+    """Return the bytes of a tokenizer's file."""
+    with LocalFile(path) as source:
+        if source.size > _MAX_BYTES:
+            raise FormatError(
+                "too_large",
+                f"{safe(path)}: expected a tokenizer of at most "
+                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
+            )
+        return source.read(0, source.size)
 
 
 def _load_json(data: bytes, path: str) -> Tokenizer:

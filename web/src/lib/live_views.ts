@@ -1,5 +1,5 @@
-// What a page that runs its model has beyond all others; the script of such a page fills it in before
-// the page is drawn, so that other pages do without.
+// The views of a page that runs its model. The script of such a page fills them in before the page is
+// drawn; other pages have none.
 import { createContext, type ComponentChildren, type ComponentType } from "preact";
 import type { LiveData } from "../live/live_model";
 import type { LayerLayout, Placed } from "../views/plate/layout";

@@ -7,6 +7,8 @@ import { markBusy } from "./turns";
 
 export type State = Record<string, string>;
 
+/** Characters of a text that a model in the page reads. */
+export const MAX_TEXT = 2000;
 /** Longer addresses are cut. */
 const MAX_ADDRESS = 20_000;
 const MAX_UINT32 = 2n ** 32n - 1n;
@@ -35,7 +37,7 @@ const PARSERS: Record<string, Parse> = {
 	column: matching(/^-?[a-z_]{1,40}$/),
 	columns: matching(/^[a-z_]{1,40}(,[a-z_]{1,40}){0,60}$/),
 	words: (text) => text.slice(0, 80),
-	text: (text) => text.slice(0, 2000),
+	text: (text) => text.slice(0, MAX_TEXT),
 	whole: matching(/^\d{1,15}$/),
 	layer: matching(/^(\d{1,7}|embedding|head|(vision|audio|(audio_)?projector)(\.\d{1,2})?)$/),
 	zoom: matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i),

@@ -41,6 +41,7 @@ const TYPES = { F32: 0, F16: 1, BF16: 30 } as const;
 const BYTES = { F32: 4, F16: 2, BF16: 2 } as const;
 
 export type WeightType = keyof typeof TYPES;
+export const isWeightType = (name: string): name is WeightType => name in TYPES;
 
 /** The values of a weight as they are stored, row by row. */
 export interface StoredWeight {

@@ -1,8 +1,8 @@
 // The script of pages with a live model: opens it from the page's own data. It stands before the
 // page's script, in the same hash, and holds the module of the engine.
 import { decompressBytes, bytesOfBase64 } from "../lib/read_data";
-import { Engine, type StoredWeight } from "./engine";
-import type { LiveData, LiveModel, LiveScript, Sampling, WeightBytes } from "./live_model";
+import { Engine, type Sampling, type StoredWeight } from "./engine";
+import type { LiveData, LiveModel, LiveScript } from "./live_model";
 import { uniformNumbers } from "./random";
 import { Tokenizer } from "./tokenizer";
 
@@ -64,14 +64,6 @@ class PageModel implements LiveModel {
 		readonly weights: ReadonlyMap<string, StoredWeight>,
 	) {
 		this.tokenizer = new Tokenizer(data.tokenizer);
-	}
-
-	get length(): number {
-		return this.engine.length;
-	}
-
-	get memory(): number {
-		return this.engine.memoryBytes;
 	}
 
 	run(ids: readonly number[]): void {
@@ -139,7 +131,7 @@ class PageModel implements LiveModel {
 }
 
 /** The weights that the page holds. */
-async function ownWeights(data: LiveData): Promise<Map<string, WeightBytes>> {
+async function ownWeights(data: LiveData): Promise<Map<string, StoredWeight>> {
 	const all = await readBytes();
 	return new Map(
 		data.weights.map(([path, type, start, size]) => {
@@ -149,15 +141,14 @@ async function ownWeights(data: LiveData): Promise<Map<string, WeightBytes>> {
 	);
 }
 
-async function open(data: LiveData, given?: ReadonlyMap<string, WeightBytes>): Promise<LiveModel> {
+async function open(data: LiveData, given?: ReadonlyMap<string, StoredWeight>): Promise<LiveModel> {
 	const [code, program, weights] = await Promise.all([
 		decompressBytes(LLAMATH_ENGINE),
 		decompressBytes(textOf("live-program")),
 		given ?? ownWeights(data),
 	]);
-	const stored = weights as ReadonlyMap<string, StoredWeight>;
-	const engine = await Engine.load(code, program, (path) => stored.get(path));
-	return new PageModel(data, engine, stored);
+	const engine = await Engine.load(code, program, (path) => weights.get(path));
+	return new PageModel(data, engine, weights);
 }
 
 globalThis.llamathLive = { open, uniformNumbers, Tokenizer } satisfies LiveScript;

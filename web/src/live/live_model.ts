@@ -1,22 +1,14 @@
 // What the page knows of a model that it can run: the script with the engine, which stands before the
 // page's own and only in pages with a live model, sets `llamathLive`.
+import type { Sampling, StoredWeight, WeightType } from "./engine";
 import type { TokenizerData } from "./tokenizer";
 
-export interface Sampling {
-	/** 0 takes the most likely token. */
-	temperature: number;
-	topP: number;
-}
-
 export interface PageTokenizer {
-	readonly size: number;
 	encode(text: string): number[];
-	decode(ids: readonly number[]): string;
 	/** The text of tokens that follow others, special ones by their names. */
 	continue(ids: readonly number[]): string;
 	/** A token as it is shown alone. */
 	show(id: number): string;
-	isSpecial(id: number): boolean;
 }
 
 /** A rotation by position: the step, the one that it rotates, and how its numbers form pairs. */
@@ -56,25 +48,15 @@ export interface LiveData {
 	rotations: Rotation[];
 	attention: HeadFacts[];
 	/** The final norm and head by their weights, where they are an RMSNorm and a matrix. */
-	lens: { norm: string; head: string; eps: number; offset: number } | null;
+	lens: { norm: string; head: string; isTied: boolean; eps: number; offset: number } | null;
 	tokenizer: TokenizerData;
 	/** Where the weights are among the stored bytes. */
-	weights: [path: string, type: string, start: number, bytes: number][];
-}
-
-/** The values of a weight as they are stored, and their type by its name in safetensors. */
-export interface WeightBytes {
-	type: string;
-	bytes: Uint8Array;
+	weights: [path: string, type: WeightType, start: number, bytes: number][];
 }
 
 /** One sequence of a model in the page. */
 export interface LiveModel {
 	readonly tokenizer: PageTokenizer;
-	/** Tokens in the cache. */
-	readonly length: number;
-	/** Bytes of memory that the module has. */
-	readonly memory: number;
 	/** Reads tokens after those in the cache. */
 	run(ids: readonly number[]): void;
 	/** The rows of a step's result in the last pass, one for each token. */
@@ -94,7 +76,7 @@ export interface LiveModel {
 
 export interface LiveScript {
 	/** Opens the model with the weights of the page, or with these by their paths. */
-	open(data: LiveData, weights?: ReadonlyMap<string, WeightBytes>): Promise<LiveModel>;
+	open(data: LiveData, weights?: ReadonlyMap<string, StoredWeight>): Promise<LiveModel>;
 	uniformNumbers(seed: number): () => number;
 	Tokenizer: new (data: TokenizerData) => PageTokenizer;
 }

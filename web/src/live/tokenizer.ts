@@ -79,10 +79,6 @@ export class Tokenizer {
 			: null;
 	}
 
-	get size(): number {
-		return this.#data.texts.length;
-	}
-
 	encode(text: string): number[] {
 		const ids = [...this.#data.start];
 		const parts = this.#addedPattern ? split(text, this.#addedPattern) : [text];
@@ -154,10 +150,6 @@ export class Tokenizer {
 		}).filter((x) => x !== undefined);
 	}
 
-	isSpecial(id: number): boolean {
-		return this.#special.has(id);
-	}
-
 	#bytesOf(id: number): number[] {
 		const text = this.#data.texts[id] ?? "";
 		if (this.#special.has(id)) return [];
@@ -168,14 +160,6 @@ export class Tokenizer {
 			});
 		const byte = /^<0x([0-9A-F]{2})>$/.exec(text);
 		return byte ? [parseInt(byte[1]!, 16)] : [...encoder.encode(text.replaceAll(SPACE, " "))];
-	}
-
-	/** The text of tokens, without special ones; a prefix that was put before it is taken off. */
-	decode(ids: readonly number[]): string {
-		const bytes = Uint8Array.from(ids.flatMap((x) => this.#bytesOf(x)));
-		const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-		const isPrefixed = this.#data.kind === "characters" && this.#data.prefix !== null;
-		return isPrefixed && text.startsWith(" ") ? text.slice(1) : text;
 	}
 
 	/** The text of tokens that follow others, special ones by their names. */

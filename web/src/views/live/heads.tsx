@@ -38,7 +38,7 @@ export function shownLayer(model: ModelData): number {
 export function shownHead(model: ModelData, story: Story): ChosenHead | null {
 	const layer = shownLayer(model);
 	const all = story.data.attention;
-	const facts = all.find((x) => layerOfStep(x.step) === layer) ?? all[0];
+	const facts = all.findLast((x) => layerOfStep(x.step) <= layer) ?? all[0];
 	if (!facts) return null;
 	return {
 		facts,
@@ -48,7 +48,12 @@ export function shownHead(model: ModelData, story: Story): ChosenHead | null {
 }
 
 /** A head's weights for the keys up to a query's own. */
-const rowOfHead = (story: Story, facts: HeadFacts, head: number, query: number): Float32Array =>
+export const rowOfHead = (
+	story: Story,
+	facts: HeadFacts,
+	head: number,
+	query: number,
+): Float32Array =>
 	story.passes[query]!.attention.get(facts.step)!.subarray(
 		head * (query + 1),
 		(head + 1) * (query + 1),

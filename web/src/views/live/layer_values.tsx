@@ -4,27 +4,19 @@ import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
 import type { ChosenHead } from "./heads";
-import { isLayerOpen, shownHead, shownLayer } from "./heads";
+import { isLayerOpen, rowOfHead, shownHead, shownLayer } from "./heads";
 import { Cells, largestSize, percentOf, rootMeanSquare, rowOf, shortNumber } from "./cells";
-import { stagesOf, type Step } from "../plate/plate_model";
+import { colorOf, stageAt, stagesOf, type Step } from "../plate/plate_model";
 import { enteringStep, largest, shownToken, type Story } from "./story";
 
-/** The colour tokens of groups of weights; all others are drawn like the residual stream. */
-export const COLOR_TOKENS: Record<string, string> = {
-	attention: "--c-attn",
-	mixer: "--c-attn",
-	mlp: "--c-ffn",
-	experts: "--c-experts",
-	router: "--c-router",
-	embedding: "--c-embed",
-	head: "--c-head",
-};
-/** What is on the residual stream, and norms of it, began as the embedding. */
+/** The colour token of the residual stream and its norms, which began as the embedding. */
 export const STREAM = "--c-embed";
 
-/** The colour token of a step's numbers: those of its weights' group. */
-const tokenOf = (step: Step | undefined, isCached: boolean): string =>
-	isCached ? "--c-kv" : (COLOR_TOKENS[step?.color ?? ""] ?? STREAM);
+/** The colour token of a step's numbers: that of its weights' group, as in the picture. */
+export function tokenOf(step: Step | undefined): string {
+	const color = colorOf(step?.color ?? "");
+	return color === "norm" ? STREAM : `--c-${color}`;
+}
 
 export function Strip({
 	name,
@@ -69,12 +61,7 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 	const token = shownToken(story);
 	const { values } = story.passes[token]!;
 	const prefix = `layers.${layer}.`;
-	const stage = stagesOf(model, "prompt").find((x) =>
-		x.ranges.some(
-			([first, last, step]) =>
-				layer >= first && layer <= last && (layer - first) % step === 0,
-		),
-	);
+	const stage = stageAt(stagesOf(model, "prompt"), layer);
 	const steps = new Map(stage?.steps.map((x) => [x.name, x]));
 	const cached = new Set(story.data.attention.flatMap((x) => [x.keys, x.values]));
 	const text = story.model.tokenizer.show(story.ids[token]!);
@@ -95,7 +82,11 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 						key={name}
 						name={name.slice(prefix.length)}
 						values={values.get(name)!}
-						color={tokenOf(steps.get(name.slice(prefix.length)), cached.has(name))}
+						color={
+							cached.has(name)
+								? "--c-kv"
+								: tokenOf(steps.get(name.slice(prefix.length)))
+						}
 						says={steps.get(name.slice(prefix.length))?.does}
 					/>
 				))}
@@ -175,10 +166,7 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 	const token = shownToken(story);
 	const products = productsOf(story, chosen, token);
 	const { facts, head } = chosen;
-	const weights = story.passes[token]!.attention.get(facts.step)!.subarray(
-		head * (token + 1),
-		(head + 1) * (token + 1),
-	);
+	const weights = rowOfHead(story, facts, head, token);
 	const shown = largest(weights, SHOWN_KEYS).sort((a, b) => a - b);
 	const show = (i: number) => story.model.tokenizer.show(story.ids[i]!);
 	const size = Math.round(1 / facts.scale ** 2);

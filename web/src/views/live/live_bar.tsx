@@ -5,10 +5,10 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { groupedNumber, threeDigits } from "../../lib/format";
 import { useRoving } from "../../lib/roving";
-import { change, state, useAppState } from "../../lib/state";
+import { change, MAX_TEXT, state, useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { shownHead } from "./heads";
-import { largest, MAX_CHARACTERS, shownToken, softmax, type Story, useStory } from "./story";
+import { largest, shownToken, softmax, type Story, useStory } from "./story";
 
 export function LiveBar({ model }: { model: ModelData }) {
 	const story = useStory(model);
@@ -31,7 +31,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 				id="live-text"
 				ref={field}
 				rows={2}
-				maxLength={MAX_CHARACTERS}
+				maxLength={MAX_TEXT}
 				spellcheck={false}
 				value={story.text}
 				onInput={(event) => story.setText(event.currentTarget.value)}

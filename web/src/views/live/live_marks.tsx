@@ -5,7 +5,7 @@ import type { ModelData } from "../../lib/data";
 import { LiveMarksOfLayer, type LiveMarks } from "../../lib/live_views";
 import { useAppState } from "../../lib/state";
 import { largestSize } from "./cells";
-import { COLOR_TOKENS, STREAM } from "./layer_values";
+import { STREAM, tokenOf } from "./layer_values";
 import { enteringStep, shownToken, useStory } from "./story";
 
 const THICK = 6;
@@ -94,7 +94,7 @@ function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null
 				// the stream runs across: in what returns to it, outputs are columns
 				const isTurned = outputs === streamWidth && inputs !== streamWidth;
 				const [across, down] = isTurned ? [out, given] : [given, out];
-				const own = COLOR_TOKENS[matrix.step.color] ?? STREAM;
+				const own = tokenOf(matrix.step);
 				const [acrossColor, downColor] = isTurned ? [own, STREAM] : [STREAM, own];
 				const bottom = (
 					<Strip

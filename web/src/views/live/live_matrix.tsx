@@ -5,7 +5,7 @@ import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
 import type { Step } from "../plate/plate_model";
 import { Cells, largestSize, rowOf, shortNumber } from "./cells";
-import { COLOR_TOKENS, STREAM } from "./layer_values";
+import { tokenOf } from "./layer_values";
 import { enteringStep, shownToken, useStory } from "./story";
 
 interface Props {
@@ -38,7 +38,7 @@ export function LiveMatrix({ model, layer, step }: Props) {
 	const own = weight.subarray(row * columns, (row + 1) * columns);
 	const products = own.map((w, j) => w * x[j]!);
 	const sum = products.reduce((n, p) => n + p, 0) + (b?.[row] ?? 0);
-	const color = COLOR_TOKENS[step.color] ?? STREAM;
+	const color = tokenOf(step);
 	const most = largestSize(weight) || 1;
 	const strip = (name: string, list: Float32Array, says: string) => {
 		const size = largestSize(list) || 1;

@@ -1,14 +1,13 @@
 // What a model that runs in the page may say next, and what it would say after each layer.
 import { useRef } from "preact/hooks";
 import { NumberButton } from "../../components/number";
+import { data } from "../../lib/data";
 import { change, state } from "../../lib/state";
-import { percentOf, shortNumber } from "./cells";
+import { percentOf, rootMeanSquare, shortNumber } from "./cells";
 import { layerOfStep } from "./heads";
 import { largest, shownToken, softmax, type Story } from "./story";
 
 const SHOWN = 8;
-const TEMPERATURES = ["0", "0.5", "0.8", "1", "1.5"];
-const TOP_PS = ["0.5", "0.9", "0.95", "1"];
 
 /** The tokens that sampling with top-p keeps: the most likely ones, until they have that share. */
 function keptByTopP(shares: Float64Array, order: readonly number[], topP: number): Set<number> {
@@ -32,7 +31,9 @@ function saysOf(tokens: number, kept: number | null): string {
 	return `softmax(logits / ${state.temperature}); the next token is drawn from ${drawn}.`;
 }
 
-function Choice({ id, label, options }: { id: string; label: string; options: string[] }) {
+/** A setting of the page, with the values that it may have. */
+function Choice({ id, label }: { id: string; label: string }) {
+	const options = data.settings.find(([name]) => name === id)![2] as string[];
 	return (
 		<span class="control">
 			<label class="control-label" for={`live-${id}`}>
@@ -98,8 +99,8 @@ export function NextToken({ story }: { story: Story }) {
 				})}
 			</ol>
 			<div class="section-controls">
-				<Choice id="temperature" label="Temperature" options={TEMPERATURES} />
-				{temperature > 0 && <Choice id="top_p" label="top-p" options={TOP_PS} />}
+				<Choice id="temperature" label="Temperature" />
+				{temperature > 0 && <Choice id="top_p" label="top-p" />}
 			</div>
 			<figcaption class="caption">{saysOf(logits.length, kept && kept.size)}</figcaption>
 		</figure>
@@ -140,9 +141,7 @@ export function Lens({ story }: { story: Story }) {
 					{rows.map(([name, step]) => {
 						const stream = values.get(step)!;
 						const shares = softmax(story.model.lens(stream));
-						const rms = Math.sqrt(
-							stream.reduce((n, x) => n + x * x, 0) / stream.length,
-						);
+						const rms = rootMeanSquare(stream);
 						return (
 							<tr key={step} data-lens={step}>
 								<th scope="row">{name}</th>
@@ -173,7 +172,7 @@ export function Lens({ story }: { story: Story }) {
 			</table>
 			<figcaption class="caption">
 				The final norm and the head, applied to the residual stream where it stands
-				{story.data.lens.head === "embed.weight" &&
+				{story.data.lens.isTied &&
 					"; after the embedding it is the token itself, since head and embedding share their weights"}
 				.
 			</figcaption>

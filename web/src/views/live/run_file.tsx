@@ -5,11 +5,9 @@ import type { ModelData } from "../../lib/data";
 import type { FileTensor, Header } from "../../lib/files/headers";
 import { grouped } from "../../lib/format";
 import { liveOf } from "../../lib/live_views";
-import type { WeightBytes } from "../../live/live_model";
+import { isWeightType, type StoredWeight, type WeightType } from "../../live/engine";
 import { fullName, schemeNames } from "../plate/plate_model";
 import { storyOf } from "./story";
-
-const BYTES: Record<string, bigint> = { F32: 4n, F16: 2n, BF16: 2n };
 
 interface Wanted {
 	path: string;
@@ -43,12 +41,10 @@ const shapeText = (shape: readonly (bigint | string)[]): string =>
 /** What differs between the tensor of a file and the weight of the program; empty if nothing does. */
 function differenceOf({ name, shape }: Wanted, found: FileTensor | undefined): string {
 	if (!found) return `${name} is missing`;
-	const size = BYTES[found.dtype];
-	if (size === undefined)
-		return `${name} is in ${found.dtype}, expected ${Object.keys(BYTES).join(", ")}`;
-	if (found.shape.map(String).join() !== shape.join())
-		return `${name} is ${shapeText(found.shape)}, expected ${shapeText(shape)}`;
-	return found.bytes === found.elements * size ? "" : `${name} has ${found.bytes} bytes`;
+	if (!isWeightType(found.dtype)) return `${name} is in ${found.dtype}, expected F32, F16, BF16`;
+	return found.shape.map(String).join() === shape.join()
+		? ""
+		: `${name} is ${shapeText(found.shape)}, expected ${shapeText(shape)}`;
 }
 
 /** The weights in a file, or what is wrong with it. */
@@ -56,20 +52,20 @@ async function readWeights(
 	model: ModelData,
 	file: File,
 	header: Header,
-): Promise<Map<string, WeightBytes> | string> {
+): Promise<Map<string, StoredWeight> | string> {
 	const tensors = new Map(header.tensors.map((x) => [x.name, x]));
 	const wanted = wantedWeights(model);
 	for (const x of wanted) {
 		const problem = differenceOf(x, tensors.get(x.name));
 		if (problem) return `This model's program does not fit the file: ${problem}.`;
 	}
-	const found = new Map<string, WeightBytes>();
+	const found = new Map<string, StoredWeight>();
 	for (const { path, name } of wanted) {
 		const { dtype, bytes, start } = tensors.get(name)!;
 		const first = header.dataStart! + Number(start);
 		const part = await file.slice(first, first + Number(bytes)).arrayBuffer();
 		if (part.byteLength !== Number(bytes)) return `The file ends within ${name}.`;
-		found.set(path, { type: dtype, bytes: new Uint8Array(part) });
+		found.set(path, { type: dtype as WeightType, bytes: new Uint8Array(part) });
 	}
 	return found;
 }

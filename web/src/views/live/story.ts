@@ -4,9 +4,10 @@ import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { liveOf } from "../../lib/live_views";
 import { PlaceOfSection } from "../../lib/place";
-import { change, state } from "../../lib/state";
+import { change, MAX_TEXT, state } from "../../lib/state";
 import { markBusy } from "../../lib/turns";
-import type { LiveData, LiveModel, Sampling, WeightBytes } from "../../live/live_model";
+import type { Sampling, StoredWeight } from "../../live/engine";
+import type { LiveData, LiveModel } from "../../live/live_model";
 
 /** What the passes left for one token. */
 export interface TokenPass {
@@ -22,7 +23,6 @@ type Status = "waiting" | "loading" | "ready" | "failed";
 const PAUSE_MS = 220;
 /** Prompts are read in parts of this many tokens: the results of a part are copied at once. */
 const PART = 64;
-export const MAX_CHARACTERS = 2000;
 
 export class Story {
 	status: Status = "waiting";
@@ -39,7 +39,7 @@ export class Story {
 	left = 0;
 	#model: LiveModel | null = null;
 	/** Of a file that was dropped on the page. */
-	#weights: ReadonlyMap<string, WeightBytes> | undefined;
+	#weights: ReadonlyMap<string, StoredWeight> | undefined;
 	#timer: ReturnType<typeof setTimeout> | undefined;
 	#uniform: (() => number) | null = null;
 	readonly listeners = new Set<() => void>();
@@ -48,13 +48,13 @@ export class Story {
 		this.#take(state.text ?? "");
 		// Back and Forward, and an address that is typed, change the text as well
 		addEventListener("popstate", () => {
-			if (state.text === this.text.slice(0, MAX_CHARACTERS)) return;
+			if (state.text === this.text.slice(0, MAX_TEXT)) return;
 			this.#show(state.text!);
 		});
 	}
 
 	#take(text: string): void {
-		this.text = text.slice(0, MAX_CHARACTERS);
+		this.text = text.slice(0, MAX_TEXT);
 		[this.#given, this.#added] = [this.text, []];
 	}
 
@@ -86,7 +86,7 @@ export class Story {
 	}
 
 	/** Opens the model when it is first asked for, or anew with other weights. */
-	async open(weights?: ReadonlyMap<string, WeightBytes>): Promise<void> {
+	async open(weights?: ReadonlyMap<string, StoredWeight>): Promise<void> {
 		if (this.status === "loading" || (this.status === "ready" && !weights)) return;
 		this.pause();
 		this.#weights = weights ?? this.#weights;
@@ -119,7 +119,7 @@ export class Story {
 
 	/** Reads a text; what it shares with the one before stays in the cache. */
 	setText(text: string): void {
-		change({ text: text.slice(0, MAX_CHARACTERS), token: "" });
+		change({ text: text.slice(0, MAX_TEXT), token: "" });
 		this.#show(text);
 	}
 
@@ -206,7 +206,7 @@ export class Story {
 			this.lastPass = { tokens: 1, ms: performance.now() - start };
 			this.#added.push(id);
 			this.text = this.#given + this.model.tokenizer.continue(this.#added);
-			change({ text: this.text.slice(0, MAX_CHARACTERS), token: "" });
+			change({ text: this.text.slice(0, MAX_TEXT), token: "" });
 		});
 		this.notify();
 	}

@@ -4,7 +4,7 @@ import type { ModelData } from "../../lib/data";
 import { useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { shownLayer } from "./heads";
-import { Cache, COLOR_TOKENS, HeadSteps, Rotation, Strip } from "./layer_values";
+import { Cache, HeadSteps, Rotation, Strip, tokenOf } from "./layer_values";
 import { stagesOf } from "../plate/plate_model";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
 import { Shapes } from "../tour/tour_shapes";
@@ -99,8 +99,7 @@ function Strips({
 	const shown = stop.steps.filter((x) => values.has(prefix + x)).slice(0, SHOWN_STRIPS);
 	if (!shown.length) return null;
 	const steps = stagesOf(model, "prompt").flatMap((x) => x.steps);
-	const colorOf = (name: string) =>
-		COLOR_TOKENS[steps.find((x) => x.name === name)?.color ?? ""] ?? "--c-norm";
+	const colorOf = (name: string) => tokenOf(steps.find((x) => x.name === name));
 	return (
 		<ol class="tour-strips">
 			{shown.map((x) => (

@@ -31,6 +31,7 @@ import {
 	prefixOf,
 	schemeNames,
 	shortName,
+	stageAt,
 	stagesOf,
 	variablesOf,
 	type LayerKind,
@@ -219,13 +220,7 @@ export function Plate({
 }
 
 function stageOfKind(stages: Stage[], kind: LayerKind, layer: number): Stage | null {
-	const shown = stages.find((x) =>
-		x.ranges.some(
-			([first, last, step]) =>
-				layer >= first && layer <= last && (layer - first) % step === 0,
-		),
-	);
-	return shown ?? (kind.stage === null ? null : (stages[kind.stage] ?? null));
+	return stageAt(stages, layer) ?? (kind.stage === null ? null : (stages[kind.stage] ?? null));
 }
 
 const nameOfPlace = (open: number | string): string =>

@@ -130,6 +130,14 @@ export const stagesOf = (model: ModelData, pass: string): Stage[] => {
 	const passes = model.passes as Record<string, Stage[]>;
 	return passes[pass] ?? passes.prompt!;
 };
+/** The stage that stands for a layer. */
+export const stageAt = (stages: readonly Stage[], layer: number): Stage | undefined =>
+	stages.find((x) =>
+		x.ranges.some(
+			([first, last, step]) =>
+				layer >= first && layer <= last && (layer - first) % step === 0,
+		),
+	);
 export const hasPass = (model: ModelData, pass: string): boolean =>
 	pass in (model.passes as object);
 export const variablesOf = (state: State): Variables<bigint> => ({

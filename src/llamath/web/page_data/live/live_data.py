@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
+from ....checkpoint.open import tokenizer_files
 from ....embedded import path as embedded_path
 from ....generation.rope_frequencies import rope_frequencies
 from ....model import FamilyModel
@@ -17,7 +18,7 @@ from ....native.live.plain_weights import plain_weights
 from ....native.live.program_bytes import PlacedWeight, placed_weights, program_bytes
 from ....native.lowering import lower
 from ....native.program import Op, Program, View
-from ....tokenizers.read_tokenizer import load_tokenizer, stop_ids
+from ....tokenizers.read_tokenizer import load_tokenizer, read_tokenizer_file, stop_ids
 from ....utils.errors import LlamathError, safe
 from ....utils.strict_json import parse_tokenizer
 from ..checkpoint_data import CheckpointModel
@@ -108,10 +109,10 @@ def _tokenizer(folder: str) -> dict[str, Any]:
     """Return the tokenizer; of any other file than tokenizer.json, as the `tokenizers` package
     reads it.
     """
-    file = os.path.join(folder, _TOKENIZER)
-    if os.path.isfile(file):
-        with open(file, "rb") as source:
-            return page_tokenizer(parse_tokenizer(source.read(MAX_BYTES), _TOKENIZER), _TOKENIZER)
+    files = tokenizer_files(folder) if os.path.isdir(folder) else ()
+    if files and os.path.basename(files[0]) == _TOKENIZER:
+        data = parse_tokenizer(read_tokenizer_file(files[0]), _TOKENIZER)
+        return page_tokenizer(data, _TOKENIZER)
     tokenizer = load_tokenizer(folder)
     return page_tokenizer(json.loads(tokenizer.engine.to_str()), tokenizer.source)
 
@@ -208,7 +209,14 @@ def _lens(program: Program, placed: list[PlacedWeight]) -> dict[str, Any] | None
         return None
     (norm_path,), (head_path,) = placed[norm.weights[0]].paths, placed[product.weight].paths
     eps, offset = norm.floats[:2]
-    return {"norm": norm_path, "head": head_path, "eps": eps, "offset": offset}
+    tied = any(placed[x.weights[0]].paths == (head_path,) for x in _ops(program, "lookup"))
+    return {
+        "norm": norm_path,
+        "head": head_path,
+        "isTied": tied,
+        "eps": eps,
+        "offset": offset,
+    }
 
 
 def _ops(program: Program, name: str) -> Iterator[Op]:

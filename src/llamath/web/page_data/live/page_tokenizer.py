@@ -5,7 +5,7 @@ differently from the `tokenizers` package is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....tokenizers.pretokenizers import SPLIT_PATTERNS
@@ -37,8 +37,13 @@ def page_tokenizer(data: Mapping[str, Any], source: str) -> dict[str, Any]:
     prefix, metaspace = reader.spaces(data.get("normalizer"), data.get("pre_tokenizer"))
     if is_bytes == metaspace:
         raise reader.error("pre_tokenizer", data.get("pre_tokenizer"))
-    added = [reader.mapping(x, "added_tokens") for x in data.get("added_tokens") or ()]
+    added = [
+        reader.mapping(x, "added_tokens")
+        for x in reader.array(data.get("added_tokens"), "added_tokens")
+    ]
     for x in added:
+        if not isinstance(x.get("content"), str):
+            raise reader.error("added_tokens", x.get("content"))
         if any(x.get(key) for key in ("lstrip", "rstrip", "single_word")):
             raise reader.error("added_tokens", x.get("content"))
     return {
@@ -74,6 +79,14 @@ class _Reader:
             raise self.error(where, value)
         return value
 
+    def array(self, value: object, where: str) -> Sequence[Any]:
+        """Return a JSON array; an absent one is empty."""
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            raise self.error(where, value)
+        return value
+
     def expect(self, where: str, found: object, expected: object) -> None:
         """Refuse any other value."""
         if found != expected:
@@ -83,7 +96,7 @@ class _Reader:
         """Return the texts of all tokens by id."""
         vocab = dict(self.mapping(model.get("vocab"), "model.vocab"))
         for x in added:
-            vocab[str(x.get("content"))] = x.get("id")
+            vocab[x["content"]] = x.get("id")
         by_id: dict[int, str] = {}
         for text, number in vocab.items():
             if not isinstance(text, str) or type(number) is not int or not 0 <= number < 2**20:
@@ -93,10 +106,12 @@ class _Reader:
 
     def merges(self, model: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the pairs that are merged."""
-        for x in model.get("merges") or ():
+        for x in self.array(model.get("merges"), "model.merges"):
             pair = x.split(" ") if isinstance(x, str) else x
             if not (
-                isinstance(pair, list) and len(pair) == 2 and all(isinstance(y, str) for y in pair)
+                isinstance(pair, Sequence)
+                and len(pair) == 2
+                and all(isinstance(y, str) for y in pair)
             ):
                 raise self.error("model.merges", x)
             yield pair[0], pair[1]
@@ -141,7 +156,7 @@ class _Reader:
         one = self.mapping(part, key)
         if one.get("type") != "Sequence":
             return [one]
-        return [self.mapping(x, key) for x in one.get(key) or ()]
+        return [self.mapping(x, key) for x in self.array(one.get(key), key)]
 
     def spaces(self, normalizer: object, part: object) -> tuple[dict[str, Any] | None, bool]:
         """Return what is put before a text, and whether ▁ stands for a space."""
@@ -178,12 +193,15 @@ class _Reader:
                 continue
             self.expect("post_processor", x.get("type"), "TemplateProcessing")
             tokens = self.mapping(x.get("special_tokens"), "special_tokens")
-            template = [next(iter(self.mapping(y, "single").items())) for y in x.get("single", ())]
+            single = self.array(x.get("single"), "single")
+            template = [item for y in single for item in self.mapping(y, "single").items()]
             if not template or template[-1][0] != "Sequence":
                 raise self.error("post_processor", "a token after the text")
             for kind, y in template[:-1]:
                 self.expect("post_processor", kind, "SpecialToken")
-                ids += self.mapping(tokens.get(y.get("id")), "special_tokens").get("ids", [])
+                name = self.mapping(y, "single").get("id")
+                token = self.mapping(tokens.get(str(name)), "special_tokens")
+                ids += self.array(token.get("ids"), "special_tokens")
         if not all(type(x) is int for x in ids):
             raise self.error("post_processor", ids)
         return ids
@@ -251,6 +269,8 @@ def javascript_pattern(pattern: str) -> str:
         elif c in "^$.":
             raise ValueError(f"it has {c}")
         else:
+            if closers[-1] and not c.isascii():
+                raise ValueError(f"it ignores the case of {c}")
             cases = _CASES.get(c.lower(), c.lower() + c.upper())
             out.append(
                 f"[{cases}]"
