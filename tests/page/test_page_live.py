@@ -290,6 +290,36 @@ def test_trap_is_told_and_the_page_goes_on(browser: Any, tmp_path: Path) -> None
     context.close()
 
 
+NO_WAY_BACK = """
+const { instantiate } = WebAssembly;
+WebAssembly.instantiate = async (...given) => {
+  const { exports } = await instantiate.apply(WebAssembly, given);
+  const truncate = (live, length) => (length ? -1 : exports.live_truncate(live, length));
+  return { exports: { ...exports, live_truncate: truncate } };
+};
+"""
+"""Refuses to forget some tokens, as a model with recurrent states does."""
+
+
+def test_states_without_a_way_back_read_the_text_anew(browser: Any, tmp_path: Path) -> None:
+    """All tokens are read again, and the numbers are those of the text read at once."""
+    path = tmp_path / "page.html"
+    path.write_text(live_page())
+    found = []
+    for script in ("", NO_WAY_BACK):
+        context = new_context(browser, viewport={"width": 1000, "height": 800})
+        context.add_init_script(script or "0")
+        page = context.new_page()
+        visit(page, path.as_uri())
+        type_text(page, f"{PARK} ball. Finn")
+        type_text(page, PARK)
+        note = page.text_content(".live-note")
+        assert ("the last 16 read" in note) == bool(script)
+        found.append(page.text_content(".live-lens tbody"))
+        context.close()
+    assert found[0] == found[1]
+
+
 def test_page_without_webassembly_explains_itself(browser: Any, tmp_path: Path) -> None:
     """Where a policy forbids to compile, and where there is no WebAssembly, the rest of the page stands."""
     path = tmp_path / "page.html"

@@ -1,7 +1,7 @@
 // The script of pages with a live model: opens it from the page's own data. It stands before the
 // page's script, in the same hash, and holds the module of the engine.
 import { decompressBytes, bytesOfBase64 } from "../lib/read_data";
-import { Engine, type Sampling, type StoredWeight } from "./engine";
+import { Engine, EngineError, EngineTrap, type Sampling, type StoredWeight } from "./engine";
 import type { LiveData, LiveModel, LiveScript } from "./live_model";
 import { uniformNumbers } from "./random";
 import { Tokenizer } from "./tokenizer";
@@ -88,8 +88,15 @@ class PageModel implements LiveModel {
 		return kept;
 	}
 
-	truncate(length: number): void {
-		this.engine.truncate(length);
+	truncate(length: number): number {
+		try {
+			this.engine.truncate(length);
+			return length;
+		} catch (error) {
+			if (error instanceof EngineTrap || !(error instanceof EngineError)) throw error;
+			this.engine.truncate(0);
+			return 0;
+		}
 	}
 
 	choose(sampling: Sampling, uniform: number): number {

@@ -65,7 +65,11 @@ export interface LiveModel {
 	attention(step: string): Float32Array;
 	/** Logits of all tokens of the last pass: [tokens, vocabulary]. */
 	logits(): Float32Array;
-	truncate(length: number): void;
+	/**
+	 * Forgets all tokens but the first `length`, or all where a state or a window cannot go back;
+	 * returns how many are kept.
+	 */
+	truncate(length: number): number;
 	/** A next token by the logits of the last token. */
 	choose(sampling: Sampling, uniform: number): number;
 	/** The logits that the final norm and head give for a row of the residual stream. */

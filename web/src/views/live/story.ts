@@ -152,7 +152,7 @@ export class Story {
 			wanted[same] === this.ids[same]
 		)
 			same++;
-		if (same < this.passes.length) this.model.truncate(same);
+		if (same < this.passes.length) same = this.model.truncate(same);
 		this.passes.length = same;
 		this.ids = wanted;
 		const start = performance.now();
