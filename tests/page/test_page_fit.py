@@ -40,19 +40,19 @@ SLUGS = (
     "falcon-mamba-7b",
 )
 SMALLEST_JS = """(at) => {
-  const { data, state, Fitter } = llamath;
-  const found = new Fitter(data.models[0].sizes, { ...state, tp: "", ...at }).smallest;
+  const { data, stateWith, Fitter } = llamath;
+  const found = new Fitter(data.models[0].sizes, stateWith({ tp: "", ...at })).smallest;
   return found && [found.gpu.name, Number(found.count), found.decode];
 }"""
 CELL_JS = """([i, at, gpu, count]) => {
-  const { data, state, Fitter } = llamath;
-  const cell = new Fitter(data.models[i].sizes, { ...state, tp: "", ...at }).cell(data.gpus.find((x) => x.name === gpu), count);
+  const { data, stateWith, Fitter } = llamath;
+  const cell = new Fitter(data.models[i].sizes, stateWith({ tp: "", ...at })).cell(data.gpus.find((x) => x.name === gpu), count);
   const { layout, replicas } = cell.split;
   return { ...cell, split: [layout.tp, layout.pp, String(replicas)], sequences: cell.sequences?.toString() ?? null, context: cell.context?.toString() ?? null };
 }"""
 SUGGESTIONS_JS = """([i, at, gpu, count]) => {
-  const { data, state, suggestions } = llamath;
-  const found = suggestions(data.models[i].sizes, { ...state, tp: "", ...at }, data.gpus.find((x) => x.name === gpu), count);
+  const { data, stateWith, suggestions } = llamath;
+  const found = suggestions(data.models[i].sizes, stateWith({ tp: "", ...at }), data.gpus.find((x) => x.name === gpu), count);
   return found.map((x) => ({ ...x, total: x.total.toString() }));
 }"""
 OPEN_ALL_JS = """async () => {

@@ -37,7 +37,7 @@ PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
     return found && [found.toString(), llamath.formatPpm(BigInt(total), found)];
   },
   evaluate: (expression, at) => llamath.value(expression, Object.fromEntries(Object.entries(at).map(([name, n]) => [name, BigInt(n)]))).toString(),
-  set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, tp: "", ...at }),
+  set: (index, at) => llamath.settings(llamath.data.models[index], llamath.stateWith({ tp: "", ...at })),
   memory(index, at) {
     const set = pageTest.set(index, at);
     const { mostLoaded } = llamath.memoryPerGpu(set);

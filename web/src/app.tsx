@@ -8,7 +8,6 @@ import { data } from "./lib/data";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState } from "./lib/state";
-import { applyTheme } from "./lib/theme";
 import { whenWhole } from "./lib/turns";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
@@ -57,11 +56,10 @@ export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
 	const { view } = useAppState("view");
-	const title = titleOf(view!);
+	const title = titleOf(view);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
 	}, [title]);
-	useEffect(applyTheme);
 	useEffect(() => {
 		scrollToSection();
 		addEventListener("popstate", scrollToSection);

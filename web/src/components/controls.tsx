@@ -3,27 +3,28 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { grouped } from "../lib/format";
 import { placeAfter } from "../lib/roving";
-import { parseWhole } from "../lib/state";
+import { parseWhole } from "../lib/settings";
 
-export type Options = readonly (readonly [value: string, text: string])[];
+type Value = string | number;
+export type Options<T extends Value = string> = readonly (readonly [value: T, text: string])[];
 
-interface ChoiceProps {
+interface ChoiceProps<T extends Value> {
 	id: string;
 	label: string;
-	options: Options;
-	chosen: string;
-	choose: (value: string) => void;
+	options: Options<T>;
+	chosen: NoInfer<T>;
+	choose: (value: T) => void;
 }
 
 /** A choice among at most about six values: one tab stop, and the arrow keys choose. */
-export function Segmented({
+export function Segmented<T extends Value>({
 	id,
 	label,
 	options,
 	chosen,
 	choose,
 	labelHidden = false,
-}: ChoiceProps & { labelHidden?: boolean }) {
+}: ChoiceProps<T> & { labelHidden?: boolean }) {
 	const stop = Math.max(
 		0,
 		options.findIndex(([value]) => value === chosen),
@@ -63,7 +64,7 @@ export function Segmented({
 	);
 }
 
-export function Select({ id, label, options, chosen, choose }: ChoiceProps) {
+export function Select<T extends Value>({ id, label, options, chosen, choose }: ChoiceProps<T>) {
 	const list = useMemo(
 		() =>
 			options.map(([value, text]) => (
@@ -78,7 +79,11 @@ export function Select({ id, label, options, chosen, choose }: ChoiceProps) {
 			<label class="control-label" for={id}>
 				{label}
 			</label>
-			<select id={id} value={chosen} onChange={(event) => choose(event.currentTarget.value)}>
+			<select
+				id={id}
+				value={chosen}
+				onChange={(event) => choose(options[event.currentTarget.selectedIndex]![0])}
+			>
 				{list}
 			</select>
 		</span>
@@ -90,10 +95,10 @@ interface NumberProps {
 	label: string;
 	/** The unit, which screen readers hear with the value. */
 	unit: string;
-	value: string;
+	value: bigint;
 	/** The largest value of the slider; the text field takes more. */
 	max: number;
-	set: (value: string) => void;
+	set: (value: bigint) => void;
 }
 
 const STEPS_PER_DOUBLING = 4;
@@ -102,13 +107,13 @@ const STEPS_PER_DOUBLING = 4;
 export function WholeNumber({ id, label, unit, value, max, set }: NumberProps) {
 	const [text, setText] = useState(grouped(value));
 	useEffect(() => {
-		if (parseWhole(text)?.toString() !== value) setText(grouped(value));
+		if (parseWhole(text) !== value) setText(grouped(value));
 	}, [value]);
 	const isValid = parseWhole(text) !== null;
 	const type = (typed: string) => {
 		setText(typed);
 		const n = parseWhole(typed);
-		if (n !== null) set(n.toString());
+		if (n !== null) set(n);
 	};
 	return (
 		<span class="control">
@@ -124,7 +129,7 @@ export function WholeNumber({ id, label, unit, value, max, set }: NumberProps) {
 				value={Math.round(Math.log2(Number(value)) * STEPS_PER_DOUBLING)}
 				onInput={(event) =>
 					set(
-						String(
+						BigInt(
 							Math.round(
 								2 ** (Number(event.currentTarget.value) / STEPS_PER_DOUBLING),
 							),

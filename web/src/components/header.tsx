@@ -1,7 +1,7 @@
 // The header: the mark, the models of this page and their comparison, links to sections, the theme.
 import { data } from "../lib/data";
 import type { SiteLinks } from "../lib/files/open_config";
-import { change, useAppState } from "../lib/state";
+import { change, useAppState, type State } from "../lib/state";
 import { Menu } from "./export/menu";
 import { PageMenu } from "./export/page_menu";
 import { SectionAnchor } from "./section_link";
@@ -30,13 +30,13 @@ export function Mark() {
 
 function Views({ view }: { view: string }) {
 	const [a, b] = data.models;
-	const views: [string, string][] = [
+	const views: [State["view"], string][] = [
 		["a", a!.name],
 		...(b
 			? ([
 					["b", b.name],
 					["difference", "Compare"],
-				] as [string, string][])
+				] as [State["view"], string][])
 			: []),
 		["design", "Design"],
 	];
@@ -116,7 +116,7 @@ function SectionList({ links }: { links: readonly SectionLink[] }) {
 }
 
 export function Header({ title, links, showKeys }: Props) {
-	const { view } = useAppState();
+	const { view } = useAppState("view");
 	return (
 		<header>
 			<div class="wrap">
@@ -124,7 +124,7 @@ export function Header({ title, links, showKeys }: Props) {
 					<Mark />
 					llamath
 				</a>
-				<Views view={view!} />
+				<Views view={view} />
 				{links.length > 0 && <SectionList links={links} />}
 				<nav aria-label="Sections">
 					{links.map((x) => (

@@ -1,6 +1,6 @@
 // A link to a section of this page in its present state; Back returns to where one came from.
 import type { ComponentChildren } from "preact";
-import { change, state, writeState } from "../lib/state";
+import { change, useAppState, writeState } from "../lib/state";
 import { takeAllTurns } from "../lib/turns";
 
 /** Scrolls to a section and moves the focus to its heading. */
@@ -21,6 +21,7 @@ interface Props {
 }
 
 export function SectionAnchor({ id, onFollow, children }: Props) {
+	const state = useAppState();
 	const follow = (event: MouseEvent) => {
 		if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
 		event.preventDefault();

@@ -1,9 +1,11 @@
 // The button that changes between the light and the dark theme.
+import { useEffect } from "preact/hooks";
 import { change, useAppState } from "../lib/state";
-import { shownTheme } from "../lib/theme";
+import { applyTheme, shownTheme } from "../lib/theme";
 
 export function ThemeButton() {
-	useAppState("theme");
+	const { theme } = useAppState("theme");
+	useEffect(applyTheme, [theme]);
 	const other = shownTheme() === "dark" ? "light" : "dark";
 	return (
 		<button

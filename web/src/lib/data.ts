@@ -2,6 +2,7 @@
 // with its derivation.
 import type { Expression } from "./expressions";
 import { readData } from "./read_data";
+import type { SettingName } from "./settings";
 
 /** Integers of any size as decimal text. */
 export type Digits = string;
@@ -48,20 +49,10 @@ export interface Served {
 	ids: string[];
 }
 
-/**
- * A setting: its name, its initial value, and its possible values or the name of a parser in
- * state.ts.
- */
-export type Setting = [
-	name: string,
-	initial: string,
-	kind: string[] | string,
-	parts: readonly string[],
-];
-
 export interface PageData {
 	models: ModelData[];
-	settings: Setting[];
+	/** Initial values and, where the data decide them, all values of settings. */
+	settings: Partial<Record<SettingName, [initial: string, values?: string[]]>>;
 	difference: unknown;
 	version: string;
 	served?: Served;

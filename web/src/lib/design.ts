@@ -4,7 +4,7 @@ import type { Expression } from "./expressions";
 import { value } from "./expressions";
 import type { ModelData } from "./data";
 import { grouped } from "./format";
-import { parseWhole } from "./state";
+import { parseWhole } from "./settings";
 
 export interface DesignLetter {
 	letter: string;

@@ -10,7 +10,7 @@ interface Sizes {
 	kvs: { name: string; variables: Record<string, string> }[];
 }
 
-export function kvVariables(model: ModelData, state: State): KvVariables {
+export function kvVariables(model: ModelData, state: Pick<State, "kv">): KvVariables {
 	const { kv, kvs } = model.sizes as Sizes;
 	const chosen =
 		kvs.find((x) => x.name === state.kv) ?? kvs.find((x) => x.name === kv) ?? kvs[0]!;

@@ -1,85 +1,73 @@
 // The state of the page, which the URL fragment holds. The URL is untrusted: only valid values are
 // accepted.
 import { useContext, useLayoutEffect, useState } from "preact/hooks";
-import { data, type Setting } from "./data";
+import { data } from "./data";
 import { PlaceOfSection } from "./place";
+import { SETTINGS, type Kind, type SettingName, type State } from "./settings";
 import { markBusy } from "./turns";
 
-export type State = Record<string, string>;
+export type { State };
 
-/** Characters of a text that a model in the page reads. */
-export const MAX_TEXT = 2000;
 /** Longer addresses are cut. */
 const MAX_ADDRESS = 20_000;
-const MAX_UINT32 = 2n ** 32n - 1n;
 
-/** A whole number as people type it: 8192, 8,192, 8k (8,192), 128K. Null for anything else. */
-export function parseWhole(text: string, max = MAX_UINT32): bigint | null {
-	const match = /^([1-9]\d{0,9})(k|m)?$/i.exec(text.replaceAll(/[ ,_]/g, ""));
-	if (!match) return null;
-	const n =
-		BigInt(match[1]!) * ({ k: 1024n, m: 1024n * 1024n }[match[2]?.toLowerCase() ?? ""] ?? 1n);
-	return n <= max ? n : null;
-}
-
-type Parse = (text: string) => string | null;
-const matching =
-	(pattern: RegExp): Parse =>
-	(text) =>
-		pattern.test(text) ? text : null;
-const PARSERS: Record<string, Parse> = {
-	number: (text) => parseWhole(text)?.toString() ?? null,
-	section: matching(/^[a-z][a-z-]{0,30}$/),
-	place: matching(/^\d{1,3}$/),
-	sizes: matching(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/),
-	target: matching(/^[\dkmbgte+.,_ ]{1,24}$/i),
-	id: matching(/^[\w.~:-]{1,220}$/),
-	column: matching(/^-?[a-z_]{1,40}$/),
-	columns: matching(/^[a-z_]{1,40}(,[a-z_]{1,40}){0,60}$/),
-	words: (text) => text.slice(0, 80),
-	text: (text) => text.slice(0, MAX_TEXT),
-	whole: matching(/^\d{1,15}$/),
-	layer: matching(/^(\d{1,7}|embedding|head|(vision|audio|(audio_)?projector)(\.\d{1,2})?)$/),
-	zoom: matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i),
-};
-
-const parser = (kind: Setting[2]): Parse =>
-	typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null);
-interface Rule {
+interface Rule extends Kind<unknown> {
+	name: SettingName;
 	initial: string;
-	parse: Parse;
+	parts: readonly string[];
 }
-const rules = new Map<string, Rule>(
-	data.settings.map(([name, initial, kind]) => [name, { initial, parse: parser(kind) }]),
-);
+const rules: Rule[] = Object.entries(SETTINGS).map(([key, setting]) => {
+	const name = key as SettingName;
+	const [initial = setting.initial, values = setting.values] = data.settings[name] ?? [];
+	return { ...(setting as Kind<unknown>), name, initial, values, parts: setting.parts };
+});
+
+function readValue({ initial, parse, values }: Rule, text: string | null | undefined): unknown {
+	const isAllowed = text != null && (!values || values.includes(text));
+	return (isAllowed ? parse(text) : undefined) ?? parse(initial);
+}
+
+/** A whole state of texts; what is not there or not valid has its initial value. */
+const stateOf = (texts: { get(name: string): string | null | undefined }): State =>
+	Object.fromEntries(rules.map((x) => [x.name, readValue(x, texts.get(x.name))])) as State;
+
 /** A fragment that names no setting is the id of an element, such as #memory. */
 export const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
 
-export function readState(hash: string): State {
-	const params = new URLSearchParams(
-		isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, MAX_ADDRESS),
-	);
-	const valueOf = (name: string, { initial, parse }: Rule): string => {
-		const given = params.get(name);
-		return (given === null ? null : parse(given)) ?? initial;
-	};
-	return Object.fromEntries([...rules].map(([name, rule]) => [name, valueOf(name, rule)]));
+function readState(hash: string): State {
+	const text = isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, MAX_ADDRESS);
+	return stateOf(new URLSearchParams(text));
 }
 
-export function writeState(state: State): string {
-	const params = new URLSearchParams();
-	for (const [name, { initial }] of rules)
-		if (state[name] !== initial) params.set(name, state[name]!);
-	return `#${params}`;
+/** The settings as texts. */
+export const settingTexts = (of: State) =>
+	rules.map((x) => {
+		const text = x.format(of[x.name]);
+		return { name: x.name, text, isInitial: text === x.initial, parts: x.parts };
+	});
+
+/** The present state with other settings, given as texts. */
+export const stateWith = (texts: Record<string, string>): State =>
+	stateOf(
+		new Map([
+			...settingTexts(current).map((x): [string, string] => [x.name, x.text]),
+			...Object.entries(texts),
+		]),
+	);
+
+export function writeState(of: State): string {
+	const changed = settingTexts(of).filter((x) => !x.isInitial);
+	return `#${new URLSearchParams(changed.map((x) => [x.name, x.text]))}`;
 }
 
 /**
  * Settings whose change is a step that Back undoes; others replace the current entry of the
  * history.
  */
-const STEPS = new Set(["view", "section", "zoom"]);
+const STEPS: readonly SettingName[] = ["view", "section", "zoom"];
 
-export const state: State = readState(location.hash);
+const current: State = readState(location.hash);
+export const state: Readonly<State> = current;
 const listeners = new Set<() => void>();
 const notify = () => listeners.forEach((x) => x());
 let waiting: ReturnType<typeof setTimeout> | undefined;
@@ -95,9 +83,9 @@ function writeAddress(): void {
 }
 
 /** Changes settings; every component that uses the state is drawn again. */
-export function change(to: State): void {
-	const isStep = Object.keys(to).some((name) => STEPS.has(name) && to[name] !== state[name]);
-	Object.assign(state, to);
+export function change(to: Partial<State>): void {
+	const isStep = STEPS.some((name) => name in to && to[name] !== state[name]);
+	Object.assign(current, to);
 	clearTimeout(waiting);
 	markBusy("address", !isStep);
 	if (isStep) history.pushState(null, "", writeState(state));
@@ -107,25 +95,30 @@ export function change(to: State): void {
 
 addEventListener("popstate", () => {
 	if (isAnchor(location.hash)) return;
-	Object.assign(state, readState(location.hash));
+	Object.assign(current, readState(location.hash));
 	notify();
 });
 
 /**
- * Draws the component again when the state changes, or only when one of these settings does;
- * returns the state.
+ * Draws the component again when one of these settings changes, and returns them; without names,
+ * all of them.
  */
-export function useAppState(...names: string[]): State {
+export function useAppState(): Readonly<State>;
+export function useAppState<Name extends SettingName>(
+	...names: Name[]
+): Readonly<Pick<State, Name>>;
+export function useAppState(...names: SettingName[]): Readonly<State> {
 	const [, set] = useState({});
 	const place = useContext(PlaceOfSection);
 	// at once: a change may come before the next frame
 	useLayoutEffect(() => {
 		const redraw = () => set({});
-		const values = () => names.map((name) => state[name]).join("\0");
+		const values = () => names.map((name) => state[name]);
 		let drawn = values();
 		const listener = () => {
-			if (names.length && values() === drawn) return;
-			drawn = values();
+			const now = values();
+			if (names.length && now.every((x, i) => x === drawn[i])) return;
+			drawn = now;
 			place.draw(redraw);
 		};
 		listeners.add(listener);

@@ -3,7 +3,7 @@
 import { data } from "./data";
 import { value } from "./expressions";
 import { shortBytes } from "./format";
-import { state } from "./state";
+import { state, stateWith } from "./state";
 import { chosenGpu, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { memoryPerGpu } from "./sizing/gpu_memory";
 import { speedLimits } from "./sizing/speed_limits";
@@ -16,6 +16,7 @@ Object.assign(globalThis, {
 	llamath: {
 		data,
 		state,
+		stateWith,
 		value,
 		shortBytes,
 		settings,

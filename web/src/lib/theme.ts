@@ -5,7 +5,7 @@ import { state } from "./state";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const forced = matchMedia("(forced-colors: active)");
 
-export const shownTheme = (): string =>
+export const shownTheme = (): "light" | "dark" =>
 	(!forced.matches && state.theme) || (dark.matches ? "dark" : "light");
 
 const listeners = new Set<() => void>();

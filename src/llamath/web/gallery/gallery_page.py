@@ -12,9 +12,6 @@ from ..page_data.file_formats import file_formats
 from ..page_data.ui_strings import UI_STRINGS
 
 VIEWS = ("table", "cards", "timeline", "plot", "compare")
-KINDS = ("dense", "moe", "hybrid", "recurrent", "bidirectional", "vision", "audio")
-PLOTTED = ("kv", "total", "active", "context", "flops", "layers", "width", "vocabulary", "released")
-"""What the axes of the plot can show."""
 
 
 def gallery_data(
@@ -34,7 +31,7 @@ def gallery_data(
     """
     return {
         "models": list(entries),
-        "settings": _settings(),
+        "settings": {"view": ["table", list(VIEWS)], "sort": ["-released"]},
         "link": link,
         "pair_link": pair_link,
         "chunks": chunks,
@@ -52,29 +49,4 @@ def plain_links(entries: Sequence[Mapping[str, Any]], link: str) -> list[str]:
     return [
         f'<a href="{address}">{escape(str(x["name"]))}</a>: {int(x["total"]):,} parameters'
         for address, x in zip(addresses, entries, strict=True)
-    ]
-
-
-def _settings() -> list[list[Any]]:
-    """Return (name, initial value, values or kind of input, parts)."""
-    return [
-        ["view", "table", list(VIEWS), []],
-        ["find", "", "words", []],
-        ["kind", "", ["", *KINDS], []],
-        ["attention", "", "words", []],
-        ["organization", "", "words", []],
-        ["license", "", "words", []],
-        ["most", "", "target", []],
-        ["sort", "-released", "column", []],
-        ["columns", "", "columns", []],
-        ["with", "", "id", []],
-        ["a", "", "id", []],
-        ["b", "", "id", []],
-        ["lines", "organization", ["organization", "family"], []],
-        ["only", "", "words", []],
-        ["x", "released", list(PLOTTED), []],
-        ["y", "kv", list(PLOTTED), []],
-        ["differ", "all", ["all", "only"], []],
-        ["section", "", "section", []],
-        ["theme", "", ["light", "dark"], []],
     ]

@@ -4,7 +4,8 @@ import "./export.css";
 import { useState } from "preact/hooks";
 import { data } from "../../lib/data";
 import { grouped } from "../../lib/format";
-import { state, writeState } from "../../lib/state";
+import { settingTexts, state, writeState } from "../../lib/state";
+import type { SettingName } from "../../lib/settings";
 import { applyTheme, shownTheme } from "../../lib/theme";
 import { Segmented } from "../controls";
 import { copyText, saveFile } from "./clipboard";
@@ -13,7 +14,7 @@ import { picturesIn, pngOf, svgDocument, type Picture } from "./svg_document";
 import { asCsv, asMarkdown, asText, tablesIn, visibleText } from "./table_text";
 
 /** Settings in words; what is not here, such as a search, is no setting of a result. */
-const SETTING_NAMES: Record<string, (value: string) => string> = {
+const SETTING_NAMES: Partial<Record<SettingName, (text: string) => string>> = {
 	context: (x) => `context ${grouped(x)} tokens`,
 	batch: (x) => `batch ${grouped(x)}`,
 	dtype: (x) => `weights ${x}`,
@@ -45,11 +46,9 @@ const modelName = (id = "") =>
 export function modelAndSettings(id: string): string {
 	// the numbers of GPUs for inference and for training are two settings
 	const other = state.mode === "train" ? "gpus" : "trainers";
-	const isUsed = ([name, initial, , parts]: (typeof data.settings)[number]) =>
-		name !== other && Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
-	const settings = data.settings
-		.filter(isUsed)
-		.flatMap(([name]) => SETTING_NAMES[name]?.(state[name]!) ?? []);
+	const settings = settingTexts(state)
+		.filter((x) => x.name !== other && x.text && (!x.isInitial || x.parts.includes(id)))
+		.flatMap((x) => SETTING_NAMES[x.name]?.(x.text) ?? []);
 	return `${[modelName(id), ...(id === FILES ? [] : settings)].join(", ")}; llamath ${data.version}`;
 }
 

@@ -16,8 +16,8 @@ type Config = Map<string, Json>;
 
 /** A config as the Design view opens it. */
 export interface OpenedConfig {
-	view: string;
-	like: string;
+	view: "design";
+	like: "a" | "b";
 	sizes: string;
 }
 
@@ -250,7 +250,7 @@ export async function readConfig(file: File, data: PageData): Promise<OpenedConf
 			name: file.name,
 			entries: neutralKeys(config, designOf(data.models[index]!), files.nothing),
 		});
-		return { view: "design", like: "ab"[index]!, sizes: encodeSizes(dimensions) };
+		return { view: "design", like: index ? "b" : "a", sizes: encodeSizes(dimensions) };
 	} catch (error) {
 		throw withCommands(error, file);
 	}

@@ -3,6 +3,7 @@
 import type { Digits, MemoryLine, ModelData } from "../data";
 import { data } from "../data";
 import type { Expression, Operation } from "../expressions";
+import type { TrainingChoice } from "../settings";
 
 type Named = Record<string, Digits>;
 
@@ -47,7 +48,7 @@ export interface LayoutData {
 export interface TrainingData {
 	tokens: Expression;
 	zero: Record<string, Digits>;
-	choices: { label: string; name: string; options: [string, string][] }[];
+	choices: { label: string; name: TrainingChoice; options: [string, string][] }[];
 	kept: Record<string, string>;
 	gpus: Digits[];
 	ranks: Digits[];

@@ -1,7 +1,7 @@
 // What `llamath fit` answers, for one GPU in some number: the split it chooses, whether it fits,
 // how much more would, and what to change.
-import { value } from "../expressions";
-import { parseWhole, type State } from "../state";
+import { grouped } from "../format";
+import type { State } from "../settings";
 import type { ModelData } from "../data";
 import { GPUS, sizesOf, type Gpu, type Sizes } from "./data";
 import {
@@ -13,6 +13,7 @@ import {
 	sizedIn,
 	splitsOf,
 	withMode,
+	type Load,
 	type Sized,
 	type Split,
 } from "./gpu_memory";
@@ -22,17 +23,21 @@ export const CUSTOM = "custom";
 const GIB = 2n ** 30n;
 const NODE = 8;
 
+export type GpuFigure = "gpumem" | "gpubw" | "gpuflops";
+/** The settings of the GPU. */
+export const GPU_SETTINGS = ["card", "gpumem", "gpubw", "gpuflops"] as const;
+type GpuSettings = Pick<State, (typeof GPU_SETTINGS)[number]>;
+
 /** The GPU of the page's own figures. */
-export function customGpu(state: State): Gpu {
-	const whole = (name: string) => BigInt(state[name]!);
-	const rate = String(whole("gpuflops") * 10n ** 12n);
-	const memory = String(whole("gpumem") * GIB);
+export function customGpu(state: Pick<State, GpuFigure>): Gpu {
+	const rate = String(state.gpuflops * 10n ** 12n);
+	const memory = String(state.gpumem * GIB);
 	const known = {
 		name: CUSTOM,
 		title: "Custom GPU",
 		memory,
 		nominal: memory,
-		bandwidth: String(whole("gpubw") * 10n ** 9n),
+		bandwidth: String(state.gpubw * 10n ** 9n),
 	};
 	return {
 		...known,
@@ -45,7 +50,7 @@ export function customGpu(state: State): Gpu {
 	};
 }
 
-export const chosenGpu = (state: State): Gpu =>
+export const chosenGpu = (state: GpuSettings): Gpu =>
 	state.card === CUSTOM
 		? customGpu(state)
 		: (GPUS.find((x) => x.name === state.card) ?? GPUS[0]!);
@@ -59,7 +64,7 @@ export class Fitter {
 
 	constructor(
 		readonly sizes: Sizes,
-		readonly state: State,
+		readonly state: Pick<State, Load>,
 	) {}
 
 	private of(split: Split, count: string) {
@@ -158,7 +163,7 @@ function recall<V>(kept: Map<string, V>, key: string, make: () => V): V {
 const MOST_KEPT = 4;
 
 /** The fitter of a model under these settings, which several sections ask. */
-export function fitterOf(sizes: Sizes, state: State): Fitter {
+export function fitterOf(sizes: Sizes, state: Pick<State, Load>): Fitter {
 	let kept = lastFitters.get(sizes);
 	if (!kept) lastFitters.set(sizes, (kept = new Map<string, Fitter>()));
 	return recall(
@@ -188,17 +193,36 @@ export interface Cell {
  * The numbers of GPUs that the matrix shows: five, from the smallest in which some GPU holds the
  * weights, or those up to the smallest hardware.
  */
-export function shownCounts(sizes: Sizes, state: State): string[] {
+export function shownCounts(sizes: Sizes, state: Pick<State, Load>): string[] {
 	const counts = sizes.gpus.map((x) => x.count);
 	const placeOf = (fitter: Fitter) => {
 		const count = fitter.smallest?.count;
 		return count ? counts.indexOf(count) : counts.length;
 	};
-	const first = placeOf(new Fitter(sizes, { ...state, context: "1", batch: "1" }));
+	const first = placeOf(new Fitter(sizes, { ...state, context: 1n, batch: 1n }));
 	const smallest = placeOf(fitterOf(sizes, state));
 	const start = Math.max(Math.min(Math.max(first, smallest - 4), counts.length - 5), 0);
 	return counts.slice(start, start + 5);
 }
+
+export const SIZING_SETTINGS = [
+	"context",
+	"batch",
+	"dtype",
+	"kv",
+	"gpus",
+	"tp",
+	"mode",
+	"trainers",
+	"precision",
+	"optimizer",
+	"zero",
+	"recompute",
+	"attention",
+	"kernels",
+	...GPU_SETTINGS,
+] as const;
+export type SizingSettings = Readonly<Pick<State, (typeof SIZING_SETTINGS)[number]>>;
 
 const lastSettings = new WeakMap<ModelData, Map<string, Sized>>();
 
@@ -206,13 +230,14 @@ const lastSettings = new WeakMap<ModelData, Map<string, Sized>>();
  * The split of the settings: the named one, or what `fit` chooses for the chosen GPU; several
  * sections ask for the same.
  */
-export function settings(model: ModelData, state: State): Sized {
+export function settings(model: ModelData, state: SizingSettings): Sized {
 	let kept = lastSettings.get(model);
 	if (!kept) lastSettings.set(model, (kept = new Map<string, Sized>()));
-	return recall(kept, Object.values(state).join("\0"), () => sizeModel(model, state));
+	const key = SIZING_SETTINGS.map((x) => state[x]).join("\0");
+	return recall(kept, key, () => sizeModel(model, state));
 }
 
-function sizeModel(model: ModelData, state: State): Sized {
+function sizeModel(model: ModelData, state: SizingSettings): Sized {
 	const sizes = sizesOf(model);
 	const count = chosenCount(sizes, state);
 	const split =
@@ -251,7 +276,7 @@ export interface Suggestion {
 	/** As options of the command line. */
 	change: string;
 	says: string;
-	to: State;
+	to: Partial<State>;
 	total: bigint;
 }
 
@@ -274,7 +299,12 @@ const beats = (a: Candidate, b: Candidate) =>
  * Smaller weights, a smaller KV cache, a shorter context, more or larger GPUs: those that nothing
  * else beats in everything.
  */
-export function suggestions(sizes: Sizes, state: State, gpu: Gpu, count: string): Suggestion[] {
+export function suggestions(
+	sizes: Sizes,
+	state: Pick<State, Load>,
+	gpu: Gpu,
+	count: string,
+): Suggestion[] {
 	const own = state.dtype || sizes.dtype;
 	const ownKv = state.kv || sizes.kv;
 	const formats = [
@@ -304,13 +334,11 @@ export function suggestions(sizes: Sizes, state: State, gpu: Gpu, count: string)
 		const bits =
 			dtype === own ? 0 : Math.max(Math.log2(bitsOf(own).mean / bitsOf(dtype).suggested!), 0);
 		for (const kv of kvs) {
-			const to: State = { ...(dtype !== own && { dtype }), ...(kv !== ownKv && { kv }) };
+			const to: Changed = { ...(dtype !== own && { dtype }), ...(kv !== ownKv && { kv }) };
 			const candidate = withContext(sizes, { ...state, ...to }, gpu, count);
 			if (!candidate) continue;
-			const all: State =
-				candidate.context < BigInt(state.context!)
-					? { ...to, context: String(candidate.context) }
-					: to;
+			const all: Changed =
+				candidate.context < state.context ? { ...to, context: candidate.context } : to;
 			if (!Object.keys(all).length) continue;
 			const cache =
 				kv === ownKv || !ownCache ? 0 : Math.log2(ownCache / Math.max(cacheBytes(kv), 1));
@@ -339,41 +367,35 @@ const MAX_HALVINGS = 4;
 const MOST = 8;
 const sum = (list: readonly number[]) => list.reduce((a, b) => a + b, 0);
 
-function describe(to: State): { change: string; says: string } {
-	const options: Record<string, [string, (x: string) => string]> = {
-		dtype: ["--dtype", (x) => `weights in ${x}`],
-		kv: ["--kv-dtype", (x) => `KV cache in ${x}`],
-		context: ["--context", (x) => `${Number(x).toLocaleString("en-US")} tokens`],
-	};
-	const named = Object.entries(to).map(([name, x]) => ({
-		option: `${options[name]![0]} ${x}`,
-		says: options[name]![1](x),
-	}));
-	return {
-		change: named.map((x) => x.option).join(" "),
-		says: named.map((x) => x.says).join(", "),
-	};
+type Changed = Partial<Pick<State, "dtype" | "kv" | "context">>;
+
+function describe({ dtype, kv, context }: Changed): { change: string; says: string } {
+	const named = [
+		dtype && [`--dtype ${dtype}`, `weights in ${dtype}`],
+		kv && [`--kv-dtype ${kv}`, `KV cache in ${kv}`],
+		context && [`--context ${context}`, `${grouped(context)} tokens`],
+	].filter((x) => Array.isArray(x));
+	return { change: named.map((x) => x[0]).join(" "), says: named.map((x) => x[1]).join(", ") };
 }
 
 function withContext(
 	sizes: Sizes,
-	state: State,
+	state: Pick<State, Load>,
 	gpu: Gpu,
 	count: string,
 ): { context: bigint; total: bigint } | null {
 	const at = (context: bigint) => {
-		const fitter = new Fitter(sizes, { ...state, context: String(context) });
+		const fitter = new Fitter(sizes, { ...state, context });
 		const { split, fits } = fitter.choose(gpu, count);
 		return fits
 			? {
 					context,
-					total: memoryPerGpu(
-						sizedIn(sizes, { ...state, context: String(context) }, split, count),
-					).mostLoaded.values.total,
+					total: memoryPerGpu(sizedIn(sizes, { ...state, context }, split, count))
+						.mostLoaded.values.total,
 				}
 			: null;
 	};
-	const wanted = BigInt(state.context!);
+	const wanted = state.context;
 	const whole = at(wanted);
 	if (whole) return whole;
 	const memory = BigInt(gpu.memory);
@@ -388,7 +410,12 @@ function withContext(
 }
 
 /** The smallest larger number of the same GPU, and the smallest larger GPU in the same number. */
-function* otherGpus(sizes: Sizes, state: State, gpu: Gpu, count: string): Generator<Suggestion> {
+function* otherGpus(
+	sizes: Sizes,
+	state: Pick<State, Load>,
+	gpu: Gpu,
+	count: string,
+): Generator<Suggestion> {
 	const fitter = new Fitter(sizes, state);
 	const totalIn = (x: Gpu, n: string) => {
 		const { split, fits } = fitter.choose(x, n);

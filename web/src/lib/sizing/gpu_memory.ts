@@ -1,5 +1,5 @@
 // The memory of each GPU for inference or training, evaluated from the library's expressions.
-import type { MemoryLine, ModelData } from "../data";
+import type { MemoryLine } from "../data";
 import {
 	bindApproximately,
 	bindExactly,
@@ -9,8 +9,11 @@ import {
 	type Expression,
 	type Variables,
 } from "../expressions";
-import type { State } from "../state";
-import { sizesOf, type DType, type LayoutData, type Sizes, type TrainingData } from "./data";
+import type { State, TrainingChoice } from "../settings";
+import type { DType, LayoutData, Sizes, TrainingData } from "./data";
+
+/** The settings on which the memory of a model depends, whatever the hardware. */
+export type Load = "context" | "batch" | "dtype" | "kv";
 
 export const INFERENCE_PARTS = ["weights", "cache", "activations", "logits", "overhead"] as const;
 export const TRAINING_PARTS = [
@@ -138,16 +141,18 @@ function inferencePlan(sized: Omit<Sized, "plan">): Plan {
 	};
 }
 
-function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Plan {
+type TrainingSettings = Pick<State, Load | "trainers" | "tp" | TrainingChoice>;
+
+function trainingPlan({ training }: Sizes, state: TrainingSettings, trainingTp: string): Plan {
 	const chosen = Object.fromEntries(
 		training.choices.map((x) => [
 			x.name,
 			(x.options.find((y) => y[0] === state[x.name]) ?? x.options[0]!)[0],
 		]),
 	);
-	const gpus = training.gpus.includes(state.trainers!) ? state.trainers! : "1";
+	const gpus = training.gpus.includes(state.trainers) ? state.trainers : "1";
 	const ranks = training.ranks.filter((x) => Number(x) <= Number(gpus));
-	const tp = ranks.includes(state.tp!) ? state.tp! : trainingTp;
+	const tp = ranks.includes(state.tp) ? state.tp : trainingTp;
 	const dp = String(Number(gpus) / Number(tp));
 	const resident = training.static[chosen.precision!]![tp]!;
 	const moving =
@@ -168,7 +173,7 @@ function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Pl
 		Number(chosen.zero) >= Number(stage) ? dp : "1",
 	]);
 	const constants = integers({ TP: tp, ...Object.fromEntries(sharded) });
-	const variables = { ...constants, T: BigInt(state.context!), B: BigInt(state.batch!) };
+	const variables = { ...constants, T: state.context, B: state.batch };
 	const key = JSON.stringify([tp, dp, chosen]);
 	const memory = remember(
 		remember(trainingMemory, training, () => new Map<string, BoundMemory>()),
@@ -191,7 +196,7 @@ function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Pl
 }
 
 /** The dtypes of weights and KV cache that are chosen. */
-export function chosenDtypes(sizes: Sizes, state: State) {
+export function chosenDtypes(sizes: Sizes, state: Pick<State, "dtype" | "kv">) {
 	const dtype = sizes.dtypes.find((x) => x.name === state.dtype) ?? sizes.dtypes[0]!;
 	const kv =
 		sizes.kvs.find((x) => x.name === state.kv) ?? sizes.kvs.find((x) => x.name === sizes.kv)!;
@@ -199,7 +204,12 @@ export function chosenDtypes(sizes: Sizes, state: State) {
 }
 
 /** The model in one split; every replica has its part of the sequences. */
-export function sizedIn(sizes: Sizes, state: State, split: Split, count: string): Sized {
+export function sizedIn(
+	sizes: Sizes,
+	state: Pick<State, Load>,
+	split: Split,
+	count: string,
+): Sized {
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const { layout } = split;
 	const constants = remember(
@@ -221,8 +231,8 @@ export function sizedIn(sizes: Sizes, state: State, split: Split, count: string)
 	);
 	const variables = {
 		...constants,
-		T: BigInt(state.context!),
-		B: ceilDiv(BigInt(state.batch!), BigInt(split.replicas)),
+		T: state.context,
+		B: ceilDiv(state.batch, BigInt(split.replicas)),
 	};
 	const sized = { sizes, dtype, kv, split, count, constants, variables };
 	return { ...sized, plan: inferencePlan(sized) };
@@ -238,7 +248,7 @@ export function splitsOf(sizes: Sizes, count: string, node = 8): Split[] {
  * The split that the settings name: with this tensor parallelism in one replica, else null: `fit`
  * chooses.
  */
-export function namedSplit(sizes: Sizes, state: State, count: string): Split | null {
+export function namedSplit(sizes: Sizes, state: Pick<State, "tp">, count: string): Split | null {
 	return (
 		(state.tp &&
 			splitsOf(sizes, count).find((x) => x.layout.tp === state.tp && x.replicas === 1)) ||
@@ -246,11 +256,15 @@ export function namedSplit(sizes: Sizes, state: State, count: string): Split | n
 	);
 }
 
-export const chosenCount = (sizes: Sizes, state: State) =>
+export const chosenCount = (sizes: Sizes, state: Pick<State, "gpus">) =>
 	(sizes.gpus.find((x) => x.count === state.gpus) ?? sizes.gpus[0]!).count;
 
 /** Turns inference settings into those of training where these are chosen. */
-export function withMode(sized: Sized, state: State, memory: bigint): Sized {
+export function withMode(
+	sized: Sized,
+	state: TrainingSettings & Pick<State, "mode">,
+	memory: bigint,
+): Sized {
 	if (state.mode !== "train") return sized;
 	// without a choice, the least tensor parallelism with which a step fits the GPU, else the most
 	const plans = sized.sizes.training.ranks

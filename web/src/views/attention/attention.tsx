@@ -264,7 +264,7 @@ export function AttentionSection({ model }: { model: ModelData }) {
 		return attention.alternatives.map((x) => <Card key={x.kind} x={x} most={most} kv={kv} />);
 	}, [attention, state.kv]);
 	if (!attention.kinds.length) return null;
-	const tokens = BigInt(state.context!);
+	const tokens = state.context;
 	return (
 		<Section
 			id="attention"

@@ -4,9 +4,17 @@ import { NumberButton } from "../../components/number";
 import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { compactCount, gibibytes, grouped, threeDigits } from "../../lib/format";
-import { useAppState, type State } from "../../lib/state";
+import type { MapMeasure } from "../../lib/settings";
+import { useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
-import { chosenGpu, settings, verdict } from "../../lib/sizing/fit";
+import {
+	chosenGpu,
+	settings,
+	verdict,
+	GPU_SETTINGS,
+	SIZING_SETTINGS,
+	type SizingSettings,
+} from "../../lib/sizing/fit";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { limitDerivation } from "../speed/speed";
 import { measuredCells } from "../parameters/measures";
@@ -54,32 +62,29 @@ function countOf(model: ModelData, name: string): Value | null {
 	};
 }
 
-const GPU_SETTINGS = ["card", "gpumem", "gpubw", "gpuflops"];
-
 /** The sizes of both, at the smaller context length. */
 function useMeasures() {
-	const state = useAppState("dtype", "kv", ...GPU_SETTINGS);
+	const state = useAppState(...SIZING_SETTINGS);
 	return useMemo(
 		() => measuresAt(state),
 		[state.dtype, state.kv, ...GPU_SETTINGS.map((x) => state[x])],
 	);
 }
 
-function measuresAt(state: State) {
+function measuresAt(state: SizingSettings) {
 	const tokens = commonContext();
-	const at: State = {
+	const at: SizingSettings = {
 		...state,
 		mode: "run",
-		context: String(tokens),
-		batch: "1",
-		by: "part",
+		context: tokens,
+		batch: 1n,
 		gpus: "1",
 		tp: "",
 	};
 	const sets = data.models.map((model) => settings(model, at));
-	const measured = (map: string, unit: string, text: (n: bigint) => string) =>
+	const measured = (map: MapMeasure, unit: string, text: (n: bigint) => string) =>
 		data.models.map((model, i): Value => {
-			const { whole, cells } = measuredCells(model, { ...at, map }, sets[i]!);
+			const { whole, cells } = measuredCells(model, { map, by: "part" }, sets[i]!);
 			return {
 				n: whole,
 				text: text(whole),
@@ -249,7 +254,7 @@ function MeasureRow({ measure }: { measure: Measure }) {
  * The decode ceiling of both on the fewest GPUs of one kind that hold each; no speed of what does
  * not fit.
  */
-function Speeds({ at, context }: { at: Record<string, string>; context: string }) {
+function Speeds({ at, context }: { at: SizingSettings; context: string }) {
 	const gpu = chosenGpu(at);
 	const rows = data.models.map((model) => {
 		const counts = sizesOf(model).gpus.map((x) => x.count);

@@ -46,9 +46,9 @@ function stageOf(model: ModelData, kind: number): Stage | null {
  * The kinds of layers that are shown: the chosen ones, else the most frequent of the first model
  * and what corresponds to it.
  */
-function shownKinds(plates: Both<PlateData>, chosen: Both<string>): Both<number> {
+function shownKinds(plates: Both<PlateData>, chosen: Both<number | null>): Both<number> {
 	const valid = (i: 0 | 1) =>
-		chosen[i] !== "" && plates[i].kinds[Number(chosen[i])] ? Number(chosen[i]) : null;
+		chosen[i] !== null && plates[i].kinds[chosen[i]] ? chosen[i] : null;
 	const [a, b] = [valid(0), valid(1)];
 	const first =
 		a ??
@@ -62,7 +62,7 @@ export function OpenedLayers() {
 	const state = useAppState("kind_a", "kind_b");
 	const models = data.models as Both<ModelData>;
 	const plates = both((i) => plateOf(models[i]));
-	const kinds = shownKinds(plates, [state.kind_a!, state.kind_b!]);
+	const kinds = shownKinds(plates, [state.kind_a, state.kind_b]);
 	const stages = both((i) => stageOf(models[i], kinds[i]));
 	const pairs = useMemo(
 		() => (stages[0] && stages[1] ? compareStages(stages[0], stages[1]) : []),
@@ -87,16 +87,16 @@ export function OpenedLayers() {
 							key={i}
 							id={`kind-${i}`}
 							label={`Layer of ${models[i].name}`}
-							options={plates[i].kinds.map((_, k): [string, string] => [
-								String(k),
+							options={plates[i].kinds.map((_, k): [number, string] => [
+								k,
 								nameOf(i, k),
 							])}
-							chosen={String(kinds[i])}
+							chosen={kinds[i]}
 							choose={(x) =>
 								change(
 									i
-										? { kind_b: x, kind_a: String(kinds[0]) }
-										: { kind_a: x, kind_b: "" },
+										? { kind_b: x, kind_a: kinds[0] }
+										: { kind_a: x, kind_b: null },
 								)
 							}
 						/>

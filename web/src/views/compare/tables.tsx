@@ -5,7 +5,6 @@ import { formula, sumFormula } from "../../lib/derivation";
 import { grouped, signed } from "../../lib/format";
 import { sizesOf } from "../../lib/sizing/data";
 import { fitterOf } from "../../lib/sizing/fit";
-import { state } from "../../lib/state";
 import { factsOf } from "../facts/fact_sheet";
 import { hardwareLoad, hardwareName, ownSettings } from "../facts/runs_on";
 import type { ModelSection } from "../../lib/weights";
@@ -29,7 +28,7 @@ function factRows(): [string, string[]][] {
 	const origin = data.models.map((x) => factsOf(x).origin.join(" · "));
 	const kinds = data.models.map((x) => factsOf(x).kinds.join(", "));
 	const hardware = data.models.map((x) => {
-		const own = ownSettings(x, state);
+		const own = ownSettings(x);
 		const { smallest } = fitterOf(sizesOf(x), own);
 		const name = smallest ? hardwareName(smallest) : "nothing in the catalog";
 		return [name, ...hardwareLoad(x, own, smallest)].join(", ");

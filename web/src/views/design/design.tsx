@@ -24,7 +24,8 @@ import { notation, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
 import { compactCount, grouped, percent, share, shortCount, signed } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
-import { change, parseWhole, useAppState } from "../../lib/state";
+import { parseWhole } from "../../lib/settings";
+import { change, useAppState } from "../../lib/state";
 
 const WHOLE = "a whole number from 1 to 4,294,967,295";
 const COUNT = "a count: 405B, 1.5e9, 500M or 8,030,261,248";
@@ -251,16 +252,16 @@ function Parts({ result, values }: { result: Result; values: Dimensions["values"
 }
 
 export function DesignView() {
-	const state = useAppState();
+	const state = useAppState("like");
 	const model = data.models[state.like === "b" ? 1 : 0]!;
 	const design = designOf(model);
-	const likes = data.models.map((x, i) => ["ab"[i]!, x.name] as const);
+	const likes = data.models.map((x, i) => [i ? "b" : "a", x.name] as const);
 	const choice = likes.length > 1 && (
 		<Segmented
 			id="like"
 			label="Like"
 			options={likes}
-			chosen={state.like!}
+			chosen={state.like}
 			choose={(like) => (forgetKeptKeys(), change({ like, sizes: "" }))}
 		/>
 	);
@@ -286,8 +287,8 @@ function Designer({
 	name: string;
 	choice: ComponentChildren;
 }) {
-	const state = useAppState();
-	const current = decodeSizes(design, state.sizes!);
+	const state = useAppState("like", "sizes", "target");
+	const current = decodeSizes(design, state.sizes);
 	const kept = keptKeys.like === state.like ? keptKeys.entries : new Map<string, string>();
 	const result = evaluateDesign(design, current, kept);
 	const isBroken = result.broken.length > 0;
@@ -328,7 +329,7 @@ function Designer({
 				controls={
 					<>
 						{choice}
-						<Target initial={state.target!} />
+						<Target initial={state.target} />
 						{current.tied !== null && (
 							<span class="control">
 								<input
@@ -362,7 +363,7 @@ function Designer({
 					) : (
 						<>
 							<Total result={result} values={current.values} />
-							<Away total={result.total} text={state.target!} />
+							<Away total={result.total} text={state.target} />
 							<Parts result={result} values={current.values} />
 						</>
 					)}

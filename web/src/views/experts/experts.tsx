@@ -186,7 +186,7 @@ export function ExpertsSection({ model }: { model: ModelData }) {
 	if (!experts) return null;
 	const sizes = model.sizes as { dtype: string };
 	const dtype = state.dtype && experts.bytes[state.dtype] ? state.dtype : sizes.dtype;
-	const batch = BigInt(state.batch!);
+	const batch = state.batch;
 	const kind = experts.kinds.reduce((a, b) => (BigInt(b.layers) > BigInt(a.layers) ? b : a));
 	const distinct = value(kind.distinct, { B: batch });
 	const now = readBytes(experts, dtype, batch);
@@ -233,7 +233,7 @@ export function ExpertsSection({ model }: { model: ModelData }) {
 					id="experts-batch"
 					label="Batch"
 					unit="sequences"
-					value={state.batch!}
+					value={state.batch}
 					max={MAX_BATCH}
 					set={(x) => change({ batch: x })}
 				/>

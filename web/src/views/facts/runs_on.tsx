@@ -5,30 +5,39 @@ import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { sizesOf } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
 import { fitterOf, verdict, type Cell } from "../../lib/sizing/fit";
-import { chosenDtypes, sizedIn } from "../../lib/sizing/gpu_memory";
+import { chosenDtypes, sizedIn, type Load } from "../../lib/sizing/gpu_memory";
 import { useAppState, type State } from "../../lib/state";
 import { factsOf } from "./fact_sheet";
 
 export const hardwareName = (x: Cell) => `${x.count} × ${shortTitle(x.gpu)}`;
 
+type HardwareState = Pick<State, Load>;
+
 /** The settings with which a page of this model alone begins. */
-export function ownSettings(model: ModelData, state: State): State {
-	return { ...state, context: sizesOf(model).context, batch: "1", dtype: "", kv: "" };
-}
+export const ownSettings = (model: ModelData): HardwareState => ({
+	context: BigInt(sizesOf(model).context),
+	batch: 1n,
+	dtype: "",
+	kv: "",
+});
 
 /** What it runs in, for how many tokens, and how fast it can be. */
-export function hardwareLoad(model: ModelData, state: State, smallest: Cell | null): string[] {
+export function hardwareLoad(
+	model: ModelData,
+	state: HardwareState,
+	smallest: Cell | null,
+): string[] {
 	const { name } = chosenDtypes(sizesOf(model), state).dtype;
 	const dtype = factsOf(model).weights.find((x) => x.dtype === name)?.name ?? name;
-	const users = state.batch === "1" ? "" : `${grouped(state.batch!)} × `;
+	const users = state.batch === 1n ? "" : `${grouped(state.batch)} × `;
 	return [
-		`${dtype}, ${users}${grouped(state.context!)} tokens`,
+		`${dtype}, ${users}${grouped(state.context)} tokens`,
 		...(smallest ? [`≤ ${threeDigits(smallest.decode!)} tokens/s`] : []),
 	];
 }
 
 export function RunsOn({ model }: { model: ModelData }) {
-	const state = { ...useAppState("context", "batch", "dtype", "kv"), mode: "run" };
+	const state = useAppState("context", "batch", "dtype", "kv");
 	const sizes = sizesOf(model);
 	const { smallest } = fitterOf(sizes, state);
 	const [load, speed] = hardwareLoad(model, state, smallest);
@@ -62,16 +71,16 @@ export function RunsOn({ model }: { model: ModelData }) {
 	);
 }
 
-const verdictOn = (model: ModelData, state: State, { gpu, split, count }: Cell) =>
+const verdictOn = (model: ModelData, state: HardwareState, { gpu, split, count }: Cell) =>
 	verdict(sizedIn(sizesOf(model), state, split, count), gpu);
 
-function usedMemory(model: ModelData, state: State, smallest: Cell): string {
+function usedMemory(model: ModelData, state: HardwareState, smallest: Cell): string {
 	const { total, memory } = verdictOn(model, state, smallest);
 	const [used, all] = [total, memory].map((x) => (Number(x) / 2 ** 30).toFixed(1));
 	return `${used} of ${all} GiB${smallest.count === "1" ? "" : " each"}`;
 }
 
-function longestContext(model: ModelData, state: State, smallest: Cell): string {
+function longestContext(model: ModelData, state: HardwareState, smallest: Cell): string {
 	const { own, stated } = sizesOf(model);
 	const { maxContext } = verdictOn(model, state, smallest);
 	if (maxContext === null) return "any context";

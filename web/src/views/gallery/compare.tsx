@@ -6,7 +6,6 @@ import { useWidth } from "../../lib/use_width";
 import { COLUMNS, count, shown, type Column } from "./columns";
 import { byId, gallery, linkToPair, type Entry, type Int, type Shape } from "./entries";
 import { MiniPicture, tallest } from "./mini_picture";
-import { ModelLink } from "./model_link";
 
 const DEFAULTS = ["llama-2-7b", "llama-3-8b"];
 
@@ -18,8 +17,8 @@ function chosenPair(a: string, b: string): [Entry, Entry] {
 }
 
 export function Compare() {
-	const state = useAppState();
-	const [a, b] = chosenPair(state.a!, state.b!);
+	const state = useAppState("a", "b", "differ");
+	const [a, b] = chosenPair(state.a, state.b);
 	const options = gallery.models
 		.toSorted((x, y) => x.name.localeCompare(y.name, "en", { numeric: true }))
 		.map((x): [string, string] => [x.id, x.name]);
@@ -51,7 +50,7 @@ export function Compare() {
 						["all", "All"],
 						["only", "Differences"],
 					]}
-					chosen={state.differ!}
+					chosen={state.differ}
 					choose={(x) => change({ differ: x })}
 				/>
 			</div>

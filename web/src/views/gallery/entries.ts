@@ -65,8 +65,8 @@ const fill = (link: string, ids: Record<string, string>) =>
 	link.replaceAll(/\{(\w+)\}/g, (_, key: string) => encodeURIComponent(ids[key]!));
 
 /** The address of a model's page; of the comparison, while a first model is chosen. */
-export function linkTo(id: string, state: State): string {
-	const first = state.with ?? "";
+export function linkTo(id: string, state: Pick<State, "with">): string {
+	const first = state.with;
 	return comparedName(first) === null ? fill(gallery.link, { id }) : linkToPair(first, id);
 }
 
@@ -113,9 +113,11 @@ export function parseSize(text: string): number {
 		: Infinity;
 }
 
-export function filtered(state: State): Entry[] {
-	const matches = matchWords(state.find!);
-	const most = parseSize(state.most!);
+export function filtered(
+	state: Pick<State, "find" | "most" | "kind" | "attention" | "organization" | "license">,
+): Entry[] {
+	const matches = matchWords(state.find);
+	const most = parseSize(state.most);
 	return gallery.models.filter(
 		(x) =>
 			matches(

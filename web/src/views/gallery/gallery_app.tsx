@@ -2,14 +2,13 @@
 // allows them.
 import "./gallery.css";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Segmented, Select } from "../../components/controls";
+import { Segmented, Select, type Options } from "../../components/controls";
 import { DialogHost } from "../../components/dialog";
 import { Mark } from "../../components/header";
 import { StatusLine } from "../../components/status_line";
 import { ThemeButton } from "../../components/theme_button";
 import { shellWord } from "../../lib/files/shell_word";
-import { change, state, useAppState } from "../../lib/state";
-import { applyTheme } from "../../lib/theme";
+import { change, state, useAppState, type State } from "../../lib/state";
 import { Cards } from "./cards";
 import { Compare } from "./compare";
 import {
@@ -29,13 +28,13 @@ import { Plot } from "./plot";
 import { ModelTable } from "./table";
 import { Timeline } from "./timeline";
 
-const VIEWS = [
+const VIEWS: Options<State["view"]> = [
 	["table", "Table"],
 	["cards", "Cards"],
 	["timeline", "Timeline"],
 	["plot", "Plot"],
 	["compare", "Compare"],
-] as const;
+];
 const HUB_NAME = /^[a-z\d][\w.-]{0,95}\/[a-z\d][\w.-]{0,95}$/i;
 
 function links(): HTMLElement[] {
@@ -59,7 +58,7 @@ function handleKey(event: KeyboardEvent) {
 }
 
 function Header() {
-	const { view } = useAppState();
+	const { view } = useAppState("view");
 	return (
 		<header>
 			<div class="wrap">
@@ -72,7 +71,7 @@ function Header() {
 					label="View"
 					labelHidden
 					options={VIEWS}
-					chosen={view!}
+					chosen={view}
 					choose={(x) => change({ view: x })}
 				/>
 				<span class="grow" />
@@ -84,8 +83,8 @@ function Header() {
 
 /** "Compare X with: choose a second model", while a first one is chosen. */
 function Comparing() {
-	const state = useAppState();
-	const name = comparedName(state.with!);
+	const state = useAppState("with");
+	const name = comparedName(state.with);
 	if (name === null) return null;
 	return (
 		<p class="comparing">
@@ -107,7 +106,7 @@ function Comparing() {
 }
 
 function HubField() {
-	const state = useAppState();
+	const state = useAppState("with");
 	const [text, setText] = useState("");
 	const [note, setNote] = useState("reads the config, never the weights");
 	const [isInvalid, setInvalid] = useState(false);
@@ -163,11 +162,11 @@ const withCounts = (
 	];
 };
 
-const FILTERS = ["kind", "attention", "organization", "license", "most"];
+const FILTERS = ["kind", "attention", "organization", "license", "most"] as const;
 
 /** The search and, on phones behind a button, the other filters. */
 function Filters({ found, loaded }: { found: number; loaded: number }) {
-	const state = useAppState();
+	const state = useAppState("find", ...FILTERS);
 	const [isOpen, setOpen] = useState(false);
 	const all = gallery.models.length;
 	const status = state.find
@@ -213,9 +212,9 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 					options={withCounts(
 						"any",
 						valuesOf((x) => x.kinds ?? []),
-						state.kind!,
+						state.kind,
 					)}
-					chosen={state.kind!}
+					chosen={state.kind}
 					choose={(kind) => change({ kind })}
 				/>
 				<Select
@@ -224,9 +223,9 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 					options={withCounts(
 						"any",
 						valuesOf((x) => (x.attention ?? "").split(", ")),
-						state.attention!,
+						state.attention,
 					)}
-					chosen={state.attention!}
+					chosen={state.attention}
 					choose={(attention) => change({ attention })}
 				/>
 				<Select
@@ -235,9 +234,9 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 					options={withCounts(
 						"any",
 						valuesOf((x) => [x.organization]),
-						state.organization!,
+						state.organization,
 					)}
-					chosen={state.organization!}
+					chosen={state.organization}
 					choose={(organization) => change({ organization })}
 				/>
 				<Select
@@ -246,9 +245,9 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 					options={withCounts(
 						"any",
 						valuesOf((x) => [x.license]),
-						state.license!,
+						state.license,
 					)}
-					chosen={state.license!}
+					chosen={state.license}
 					choose={(license) => change({ license })}
 				/>
 				<span class="control">
@@ -290,15 +289,14 @@ const openConfig: OpenConfig = (file) => {
 };
 
 export function GalleryApp() {
-	const state = useAppState();
+	const state = useAppState("view", "sort", "find", ...FILTERS);
 	const loaded = useRest();
-	useEffect(applyTheme);
 	useEffect(() => {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
-	const view = state.view!;
-	const models = sorted(filtered(state), state.sort!);
+	const view = state.view;
+	const models = sorted(filtered(state), state.sort);
 	const heading = useRef<HTMLHeadingElement>(null);
 	return (
 		<>

@@ -20,7 +20,7 @@ export function useModelStop(models: Entry[]): (entry: Entry) => Stop {
 }
 
 export function ModelLink({ entry, stop }: { entry: Entry; stop: Stop }) {
-	const state = useAppState();
+	const state = useAppState("with");
 	return (
 		<a class="model" href={linkTo(entry.id, state)} {...stop}>
 			{entry.name}
@@ -29,8 +29,8 @@ export function ModelLink({ entry, stop }: { entry: Entry; stop: Stop }) {
 }
 
 export function CompareButton({ entry, stop }: { entry: Entry; stop: Stop }) {
-	const state = useAppState();
-	if (comparedName(state.with!) !== null) return null;
+	const state = useAppState("with");
+	if (comparedName(state.with) !== null) return null;
 	const choose = () => {
 		change({ with: entry.id });
 		document.getElementById("find")?.focus();

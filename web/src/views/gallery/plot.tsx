@@ -1,14 +1,14 @@
 // Any two facts of the models against each other; every point is a link to its model.
 import { scaleLog, scaleUtc } from "d3-scale";
-import { Select } from "../../components/controls";
+import { Select, type Options } from "../../components/controls";
 import { shortBytes, shortTokens } from "../../lib/format";
-import { change, useAppState } from "../../lib/state";
+import { change, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { columnOf, count, flops, month, shown } from "./columns";
 import { number, type Entry } from "./entries";
 import { Points, ShapeKey, type Point } from "./points";
 
-const AXES: [string, string][] = [
+const AXES: Options<State["x"]> = [
 	["released", "Release date"],
 	["kv", "KV cache per token"],
 	["total", "Parameters"],
@@ -72,7 +72,7 @@ export function axis(key: string, values: number[], from: number, to: number): A
 }
 
 export function Plot({ models }: { models: Entry[] }) {
-	const { x, y } = useAppState() as { x: string; y: string };
+	const { x, y } = useAppState("x", "y");
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const drawn = models.filter((m) => valueOf(m, x) !== null && valueOf(m, y) !== null);
 	return (

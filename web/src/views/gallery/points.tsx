@@ -72,7 +72,7 @@ interface Props {
 }
 
 export function Points({ points, named, width, height, label }: Props) {
-	const state = useAppState();
+	const state = useAppState("with");
 	const [at, setAt] = useState(-1);
 	const [isPointed, setPointed] = useState(false);
 	const ref = useRef<SVGGElement>(null);

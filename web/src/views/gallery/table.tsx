@@ -36,7 +36,7 @@ function ColumnChoice({ columns }: { columns: Column[] }) {
 }
 
 export function ModelTable({ models }: { models: Entry[] }) {
-	const { sort, columns } = useAppState();
+	const { sort, columns } = useAppState("sort", "columns");
 	const chosen = chosenColumns(columns!);
 	const stop = useModelStop(models);
 	const key = sort!.replace(/^-/, "");

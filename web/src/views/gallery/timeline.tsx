@@ -11,7 +11,7 @@ import { Points, ShapeKey, type Point } from "./points";
 const MIN_LINE = 2;
 
 export function Timeline({ models }: { models: Entry[] }) {
-	const { lines, only } = useAppState() as { lines: "organization" | "family"; only: string };
+	const { lines, only } = useAppState("lines", "only");
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const groups = new Map<string, Entry[]>();
 	for (const x of models) {

@@ -8,7 +8,15 @@ import { grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
-import { chosenGpu, CUSTOM, fitterOf, shownCounts, type Cell } from "../../lib/sizing/fit";
+import {
+	chosenGpu,
+	CUSTOM,
+	fitterOf,
+	GPU_SETTINGS,
+	shownCounts,
+	type Cell,
+	type GpuFigure,
+} from "../../lib/sizing/fit";
 import { chosenDtypes } from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "../memory/context_warning";
 import { GpuSelect, LoadControls, PrecisionControls } from "../memory/settings_controls";
@@ -26,9 +34,9 @@ function finding(smallest: Cell | null, dtype: string, counts: string[]): string
 
 /** The sizes of a GPU that the catalog does not have. */
 function CustomFigures() {
-	const state = useAppState();
+	const state = useAppState(...GPU_SETTINGS);
 	if (state.card !== CUSTOM) return null;
-	const figures: [name: string, label: string, unit: string, max: number][] = [
+	const figures: [name: GpuFigure, label: string, unit: string, max: number][] = [
 		["gpumem", "Memory, GiB", "GiB", 512],
 		["gpubw", "Bandwidth, GB/s", "GB/s", 16384],
 		["gpuflops", "bf16, TFLOP/s", "TFLOP/s", 8192],
@@ -41,7 +49,7 @@ function CustomFigures() {
 					id={name}
 					label={label}
 					unit={unit}
-					value={state[name]!}
+					value={state[name]}
 					max={max}
 					set={(x) => change({ [name]: x })}
 				/>
@@ -51,7 +59,7 @@ function CustomFigures() {
 }
 
 export function HardwareSection({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState("context", "batch", "dtype", "kv", ...GPU_SETTINGS);
 	const sizes = sizesOf(model);
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const chosen = chosenGpu(state);
@@ -66,7 +74,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		const rows = shown.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
-	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `a batch of ${grouped(state.batch!)}`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
+	const lead = `How many sequences of ${grouped(state.context)} tokens fit, and the decode ceiling of ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
 	return (
 		<Section
 			id="hardware"
@@ -85,7 +93,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				rows={rows}
 				counts={counts}
 				smallest={smallest}
-				context={state.context!}
+				context={state.context}
 			/>
 			<Verdict model={model} />
 		</Section>

@@ -9,7 +9,7 @@ interface Props {
 	rows: Cell[][];
 	counts: string[];
 	smallest: Cell | null;
-	context: string;
+	context: bigint;
 }
 
 /** The shade of a cell by the sequences that fit: below 4, 32, 256, or more. */
@@ -26,7 +26,7 @@ const gib = (bytes: number) =>
 	`${bytes >= 100 * 2 ** 30 ? Math.ceil(bytes / 2 ** 30) : (Math.ceil((bytes / 2 ** 30) * 10) / 10).toFixed(1)} GiB`;
 const rate = (x: number) => threeDigits(x);
 
-function describe(cell: Cell, context: string): string {
+function describe(cell: Cell, context: bigint): string {
 	const name = `${cell.count} × ${cell.gpu.title}`;
 	if (cell.fits)
 		return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, at most ${rate(cell.decode!)} tokens per second, ${cell.split.layout.name}`;
@@ -41,7 +41,7 @@ function CellContent({
 	isSmallest,
 }: {
 	cell: Cell;
-	context: string;
+	context: bigint;
 	isSmallest: boolean;
 }) {
 	if (cell.fits) {
@@ -82,10 +82,10 @@ function CellContent({
 }
 
 export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
-	const state = useAppState();
+	const state = useAppState("card", "gpus");
 	const ref = useRef<HTMLTableElement>(null);
 	const chosen = rows.findIndex((x) => x[0]!.gpu.name === state.card);
-	const column = counts.indexOf(state.gpus!);
+	const column = counts.indexOf(state.gpus);
 	const [tabRow, tabColumn] = [Math.max(chosen, 0), Math.max(column, 0)];
 	// one tab stop: arrows move within the matrix
 	const move = (event: KeyboardEvent, i: number, j: number) => {

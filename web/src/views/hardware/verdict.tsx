@@ -3,11 +3,11 @@
 import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
-import { formula, inBytes } from "../../lib/derivation";
+import { inBytes } from "../../lib/derivation";
 import { gibibytes, grouped, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { sizesOf, type Sizes } from "../../lib/sizing/data";
-import { chosenGpu, settings, suggestions, verdict } from "../../lib/sizing/fit";
+import { chosenGpu, settings, suggestions, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import { chosenCount, chosenDtypes, memoryPerGpu, splitLabel } from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { totalFormula } from "../memory/memory_derivations";
@@ -23,12 +23,12 @@ function room(tokens: bigint | null, { own, stated }: Sizes): string {
 }
 
 export function Verdict({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState(...SIZING_SETTINGS);
 	const sizes = sizesOf(model);
 	const gpu = chosenGpu(state);
 	const count = chosenCount(sizes, state);
 	const { dtype, kv } = chosenDtypes(sizes, state);
-	const inference = { ...state, mode: "run" };
+	const inference = { ...state, mode: "run" as const };
 	const key = [
 		gpu.name,
 		gpu.memory,
@@ -45,7 +45,7 @@ export function Verdict({ model }: { model: ModelData }) {
 	const { sized, fits, total, memory } = found;
 	// `fit` sizes what it suggests in the split that it chooses
 	const instead = useMemo(
-		() => (fits ? [] : suggestions(sizes, { ...inference, tp: "" }, gpu, count)),
+		() => (fits ? [] : suggestions(sizes, state, gpu, count)),
 		[model, key],
 	);
 	const where = `${count === "1" ? "" : `${count} × `}${gpu.title}`;
@@ -70,8 +70,8 @@ export function Verdict({ model }: { model: ModelData }) {
 					{gibibytes(memory)}
 				</NumberButton>
 				{count !== "1" && " on the most loaded GPU"}: {dtype.name} weights, {kv.name} cache,{" "}
-				{state.batch === "1" ? "1 sequence" : `${grouped(state.batch!)} sequences`} of{" "}
-				{grouped(state.context!)} tokens
+				{state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of{" "}
+				{grouped(state.context)} tokens
 				{count !== "1" &&
 					`, ${sized.split.replicas > 1 ? `${sized.split.replicas} replicas of ` : ""}${sized.split.layout.name}`}
 				.

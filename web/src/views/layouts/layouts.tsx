@@ -7,7 +7,7 @@ import { Section } from "../../components/section";
 import { formula, inBytes, sumFormula, type Derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { gibibytes, grouped, percent, shortTokens, sum, threeDigits } from "../../lib/format";
-import { change, useAppState } from "../../lib/state";
+import { change, useAppState, type State } from "../../lib/state";
 import { GPUS, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
 import type { Part } from "../../lib/sizing/gpu_memory";
@@ -400,13 +400,13 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 		? "serving"
 		: state.job === "long" && !parallel.long
 			? "training"
-			: state.job!;
+			: state.job;
 	const trainings = job === "long" ? parallel.long! : training;
 	const plans: { name: string }[] =
 		job === "serving"
 			? serving.plans.map((x) => ({ name: servingName(x) }))
 			: trainings!.plans.map((x) => ({ name: nameOf(x) }));
-	const index = Math.min(Number(state.plan), Math.max(plans.length - 1, 0));
+	const index = Math.min(state.plan, Math.max(plans.length - 1, 0));
 	const trained = job === "serving" ? undefined : trainings!.plans[index];
 	const served = job === "serving" ? serving.plans[index] : undefined;
 	const lead =
@@ -434,13 +434,13 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 											"long",
 											`Training, ${shortTokens(parallel.long.context)} ` +
 												"context",
-										] as [string, string],
+										] as [State["job"], string],
 									]
 								: []),
 							["serving", "Serving"],
 						]}
 						chosen={job}
-						choose={(x) => change({ job: x, plan: "0" })}
+						choose={(x) => change({ job: x, plan: 0 })}
 					/>
 				)
 			}
@@ -450,8 +450,8 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 					<Segmented
 						id="plan"
 						label="Plans, fastest first"
-						options={plans.map((x, i): [string, string] => [String(i), x.name])}
-						chosen={String(index)}
+						options={plans.map((x, i): [number, string] => [i, x.name])}
+						chosen={index}
 						choose={(x) => change({ plan: x })}
 					/>
 				</div>

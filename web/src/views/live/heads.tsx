@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
-import { change, state } from "../../lib/state";
+import { change, useAppState, type State } from "../../lib/state";
 import type { HeadFacts } from "../../live/live_model";
 import { openPlace } from "../plate/plate";
 import { Cells, percentOf } from "./cells";
@@ -25,26 +25,26 @@ export interface ChosenHead {
 export const layerOfStep = (step: string): number => Number(/^layers\.(\d+)\./.exec(step)?.[1]);
 
 /** Whether a layer is opened in the picture, and not the embedding or the head. */
-export const isLayerOpen = (model: ModelData): boolean =>
-	typeof openPlace(model, state.layer!) === "number";
+export const isLayerOpen = (model: ModelData, state: Pick<State, "layer">): boolean =>
+	typeof openPlace(model, state.layer) === "number";
 
 /** The layer that is opened in the picture; the first one while none is. */
-export function shownLayer(model: ModelData): number {
-	const open = openPlace(model, state.layer!);
+export function shownLayer(model: ModelData, state: Pick<State, "layer">): number {
+	const open = openPlace(model, state.layer);
 	return typeof open === "number" ? open : 0;
 }
 
 /** The chosen head: of the opened layer, or of the nearest one before it that has heads. */
-export function shownHead(model: ModelData, story: Story): ChosenHead | null {
-	const layer = shownLayer(model);
+export function shownHead(
+	model: ModelData,
+	story: Story,
+	state: Pick<State, "layer" | "head">,
+): ChosenHead | null {
+	const layer = shownLayer(model, state);
 	const all = story.data.attention;
 	const facts = all.findLast((x) => layerOfStep(x.step) <= layer) ?? all[0];
 	if (!facts) return null;
-	return {
-		facts,
-		layer: layerOfStep(facts.step),
-		head: Math.min(Number(state.head), facts.heads - 1),
-	};
+	return { facts, layer: layerOfStep(facts.step), head: Math.min(state.head, facts.heads - 1) };
 }
 
 /** A head's weights for the keys up to a query's own. */
@@ -83,7 +83,7 @@ const paintHead =
 	};
 
 export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
-	const chosen = shownHead(model, story)!;
+	const chosen = shownHead(model, story, useAppState("layer", "head"))!;
 	const { attention } = story.data;
 	const all = attention.reduce((n, x) => n + x.heads, 0);
 	const fold = Math.ceil(story.length / MAX_CELLS);
@@ -115,9 +115,7 @@ export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 											{...rove(place++)}
 											aria-pressed={isOn}
 											aria-label={`layer ${layer}, head ${head}`}
-											onClick={() =>
-												change({ layer: String(layer), head: String(head) })
-											}
+											onClick={() => change({ layer, head })}
 										>
 											<Cells
 												columns={cells}
@@ -147,8 +145,9 @@ export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 
 export function HeadMap({ model, story }: { model: ModelData; story: Story }) {
 	const [hovered, setHovered] = useState<readonly [key: number, query: number] | null>(null);
-	const { facts, layer, head } = shownHead(model, story)!;
-	const token = shownToken(story);
+	const state = useAppState("layer", "head", "token");
+	const { facts, layer, head } = shownHead(model, story, state)!;
+	const token = shownToken(story, state);
 	const first = Math.max(0, Math.min(token - MAX_NAMED + 8, story.length - MAX_NAMED));
 	const end = Math.min(story.length, first + MAX_NAMED);
 	const shown = story.ids.slice(first, end);
@@ -196,7 +195,7 @@ export function HeadMap({ model, story }: { model: ModelData; story: Story }) {
 						hover={(key, query) => setHovered([first + key, first + query])}
 						choose={(_, query) =>
 							change({
-								token: first + query === story.length - 1 ? "" : `${first + query}`,
+								token: first + query === story.length - 1 ? null : first + query,
 							})
 						}
 					/>

@@ -57,8 +57,9 @@ export function Strip({
 }
 
 export function LayerValues({ model, story }: { model: ModelData; story: Story }) {
-	const layer = shownLayer(model);
-	const token = shownToken(story);
+	const state = useAppState("layer", "token");
+	const layer = shownLayer(model, state);
+	const token = shownToken(story, state);
 	const { values } = story.passes[token]!;
 	const prefix = `layers.${layer}.`;
 	const stage = stageAt(stagesOf(model, "prompt"), layer);
@@ -94,7 +95,7 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 			<figcaption class="caption">
 				Each cell is a number: colour above zero, ink below, paper at zero; each row to its
 				own largest number.{" "}
-				{isLayerOpen(model)
+				{isLayerOpen(model, state)
 					? "The layer is the one opened in the picture above."
 					: "Open another layer in the picture above."}
 			</figcaption>
@@ -107,10 +108,11 @@ const CLOCK = 42;
 /** Pairs of a head before and after their rotation by the token's position. */
 export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 	const [distance, setDistance] = useState(0);
-	const chosen = shownHead(model, story);
+	const state = useAppState("layer", "head", "token");
+	const chosen = shownHead(model, story, state);
 	const rotation = story.data.rotations.find((x) => x.step === chosen?.facts.queries);
 	if (!chosen || !rotation) return null;
-	const token = shownToken(story);
+	const token = shownToken(story, state);
 	const { values } = story.passes[token]!;
 	const pairs = rotation.frequencies.length;
 	const [before, after] = [rotation.from, rotation.step].map((step) => {
@@ -161,9 +163,10 @@ const SHOWN_KEYS = 6;
 
 /** q · k → scaled → softmax → what is mixed, for the keys that the chosen head reads most. */
 export function HeadSteps({ model, story }: { model: ModelData; story: Story }) {
-	const chosen = shownHead(model, story);
+	const state = useAppState("layer", "head", "token");
+	const chosen = shownHead(model, story, state);
 	if (!chosen) return null;
-	const token = shownToken(story);
+	const token = shownToken(story, state);
 	const products = productsOf(story, chosen, token);
 	const { facts, head } = chosen;
 	const weights = rowOfHead(story, facts, head, token);
@@ -241,8 +244,7 @@ export function productsOf(story: Story, { facts, head }: ChosenHead, token: num
 
 /** Keys and values that the cache holds: a column for each token. */
 export function Cache({ model, story }: { model: ModelData; story: Story }) {
-	useAppState("token");
-	const chosen = shownHead(model, story);
+	const chosen = shownHead(model, story, useAppState("layer", "head"));
 	if (!chosen) return null;
 	const { attention } = story.data;
 	const shown = attention.length > 8 ? [chosen.facts] : attention;

@@ -5,14 +5,15 @@ import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { groupedNumber, threeDigits } from "../../lib/format";
 import { useRoving } from "../../lib/roving";
-import { change, MAX_TEXT, state, useAppState } from "../../lib/state";
+import { MAX_TEXT } from "../../lib/settings";
+import { change, useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { shownHead } from "./heads";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
 
 export function LiveBar({ model }: { model: ModelData }) {
 	const story = useStory(model);
-	useAppState("token", "head", "layer", "temperature");
+	const state = useAppState("token", "temperature");
 	const field = useRef<HTMLTextAreaElement>(null);
 	const written = story?.written ?? 0;
 	useLayoutEffect(() => {
@@ -57,7 +58,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 				>
 					{story.isWriting ? "Pause" : "Write on"}
 				</button>
-				{story.written > 0 && state.temperature !== "0" && (
+				{story.written > 0 && state.temperature !== 0 && (
 					<button type="button" class="button" onClick={() => story.tryAgain()}>
 						Try again
 					</button>
@@ -87,7 +88,7 @@ function Prompts({ story }: { story: Story }) {
 					title={x.says}
 					aria-pressed={story.text === x.text}
 					onClick={() => {
-						change({ layer: String(x.layer), head: String(x.head) });
+						change({ layer: x.layer, head: x.head });
 						story.setText(x.text);
 					}}
 				>
@@ -127,8 +128,9 @@ function likelyNext(story: Story): [id: number, share: number][] {
 /** Tokens on the residual stream, shaded by what the chosen head reads at the chosen token. */
 function Tokens({ model, story }: { model: ModelData; story: Story }) {
 	const rove = useRoving(story.ids.length + LIKELY);
-	const chosen = shownToken(story);
-	const head = shownHead(model, story);
+	const state = useAppState("token", "layer", "head");
+	const chosen = shownToken(story, state);
+	const head = shownHead(model, story, state);
 	const keys = chosen + 1;
 	const weights = head && story.passes[chosen]?.attention.get(head.facts.step);
 	const list = useRef<HTMLOListElement>(null);
@@ -166,7 +168,7 @@ function Tokens({ model, story }: { model: ModelData; story: Story }) {
 							}
 							onClick={() => {
 								story.pause();
-								change({ token: i === story.length - 1 ? "" : String(i) });
+								change({ token: i === story.length - 1 ? null : i });
 							}}
 						>
 							{story.model.tokenizer.show(id)}
@@ -192,8 +194,3 @@ function Tokens({ model, story }: { model: ModelData; story: Story }) {
 		</ol>
 	);
 }
-
-export const chosenText = (story: Story): string => {
-	const id = story.ids[shownToken(story)];
-	return id === undefined ? "" : story.model.tokenizer.show(id);
-};

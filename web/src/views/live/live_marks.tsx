@@ -76,10 +76,10 @@ export function WithLiveMarks({
 }
 
 function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null {
-	useAppState("token");
+	const state = useAppState("token");
 	const story = useStory(model);
 	if (!story?.length || typeof open !== "number") return null;
-	const { values } = story.passes[shownToken(story)]!;
+	const { values } = story.passes[shownToken(story, state)]!;
 	const prefix = `layers.${open}.`;
 	const streamWidth = values.get(enteringStep(story, open))!.length;
 	const valuesOf = (step: string): Float32Array | undefined =>

@@ -18,13 +18,14 @@ interface Props {
 const biasOf = (step: Step) => step.uses.find((x) => x.shape.length === 1);
 
 export function LiveMatrix({ model, layer, step }: Props) {
-	useAppState("token");
+	const state = useAppState("token");
 	const story = useStory(model);
 	const [chosen, setRow] = useState(0);
 	const use = step.uses.find((x) => x.shape.length === 2);
 	if (!story?.length || step.kind !== "linear" || !use) return null;
 	const prefix = `layers.${layer}.`;
-	const { values } = story.passes[shownToken(story)]!;
+	const token = shownToken(story, state);
+	const { values } = story.passes[token]!;
 	const from = step.takes[0] === "x" ? enteringStep(story, layer) : prefix + step.takes[0];
 	const [x, y] = [values.get(from), values.get(prefix + step.name)];
 	const weight = story.model.weight(prefix + use.path);
@@ -57,7 +58,7 @@ export function LiveMatrix({ model, layer, step }: Props) {
 			</div>
 		);
 	};
-	const text = story.model.tokenizer.show(story.ids[shownToken(story)]!);
+	const text = story.model.tokenizer.show(story.ids[token]!);
 	return (
 		<figure class="live-matrix">
 			<h3>Its values, and W x for “{text}”</h3>

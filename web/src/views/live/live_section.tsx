@@ -1,17 +1,17 @@
 // A model at work: what the steps of its passes computed, for the text over the picture.
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
-import { useAppState } from "../../lib/state";
+import { useAppState, type State } from "../../lib/state";
 import { percentOf } from "./cells";
 import { HeadGrid, HeadMap, shownHead } from "./heads";
 import { Cache, HeadSteps, LayerValues, Rotation } from "./layer_values";
 import { Lens, NextToken } from "./next_token";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
 
-function finding(story: Story): string {
+function finding(story: Story, state: Pick<State, "token">): string {
 	if (story.status === "failed") return "This model does not run in this browser";
 	if (!story.length) return "The model at work";
-	const token = shownToken(story);
+	const token = shownToken(story, state);
 	const show = (id: number) => story.model.tokenizer.show(id);
 	if (story.data.stop.includes(story.ids[token]!)) return "The model has ended its text";
 	const shares = softmax(story.passes[token]!.logits);
@@ -20,15 +20,15 @@ function finding(story: Story): string {
 }
 
 export function LiveSection({ model }: { model: ModelData }) {
-	useAppState("token", "head", "layer", "temperature", "top_p");
+	const state = useAppState("token", "head", "layer");
 	const story = useStory(model);
 	if (!story) return null;
-	const hasHeads = story.length > 0 && shownHead(model, story) !== null;
+	const hasHeads = story.length > 0 && shownHead(model, story, state) !== null;
 	return (
 		<Section
 			id="live"
 			topic="The model at work"
-			title={finding(story)}
+			title={finding(story, state)}
 			lead={
 				story.length
 					? "Every number is computed in this page by the model's own weights. Choose a " +

@@ -1,8 +1,8 @@
 // What a model that runs in the page may say next, and what it would say after each layer.
 import { useRef } from "preact/hooks";
 import { NumberButton } from "../../components/number";
-import { data } from "../../lib/data";
-import { change, state } from "../../lib/state";
+import { SETTINGS } from "../../lib/settings";
+import { change, useAppState, type State } from "../../lib/state";
 import { percentOf, rootMeanSquare, shortNumber } from "./cells";
 import { layerOfStep } from "./heads";
 import { largest, shownToken, softmax, type Story } from "./story";
@@ -22,8 +22,12 @@ function keptByTopP(shares: Float64Array, order: readonly number[], topP: number
 }
 
 /** How the next token is chosen; `kept` is how many top-p leaves. */
-function saysOf(tokens: number, kept: number | null): string {
-	if (state.temperature === "0")
+function saysOf(
+	tokens: number,
+	kept: number | null,
+	state: Pick<State, "temperature" | "top_p">,
+): string {
+	if (state.temperature === 0)
 		return `softmax(logits) over ${tokens} tokens; at temperature 0 the first one is taken.`;
 	const drawn = kept
 		? `${kept}, the fewest that together have ${state.top_p} or more`
@@ -32,8 +36,8 @@ function saysOf(tokens: number, kept: number | null): string {
 }
 
 /** A setting of the page, with the values that it may have. */
-function Choice({ id, label }: { id: string; label: string }) {
-	const options = data.settings.find(([name]) => name === id)![2] as string[];
+function Choice({ id, label }: { id: "temperature" | "top_p"; label: string }) {
+	const state = useAppState(id);
 	return (
 		<span class="control">
 			<label class="control-label" for={`live-${id}`}>
@@ -42,9 +46,9 @@ function Choice({ id, label }: { id: string; label: string }) {
 			<select
 				id={`live-${id}`}
 				value={state[id]}
-				onChange={(event) => change({ [id]: event.currentTarget.value })}
+				onChange={(event) => change({ [id]: Number(event.currentTarget.value) })}
 			>
-				{options.map((x) => (
+				{SETTINGS[id].values!.map((x) => (
 					<option key={x}>{x}</option>
 				))}
 			</select>
@@ -53,12 +57,13 @@ function Choice({ id, label }: { id: string; label: string }) {
 }
 
 export function NextToken({ story }: { story: Story }) {
-	const token = shownToken(story);
+	const state = useAppState("token", "temperature", "top_p");
+	const token = shownToken(story, state);
 	const isLast = token === story.length - 1;
 	const { logits } = story.passes[token]!;
-	const temperature = Number(state.temperature);
+	const temperature = state.temperature;
 	const shares = softmax(logits, temperature || 1);
-	const topP = Number(state.top_p);
+	const topP = state.top_p;
 	const isCutting = temperature > 0 && topP < 1;
 	const order = largest(shares, isCutting ? shares.length : SHOWN);
 	// without sampling the most likely token is taken, and nothing is cut
@@ -102,15 +107,18 @@ export function NextToken({ story }: { story: Story }) {
 				<Choice id="temperature" label="Temperature" />
 				{temperature > 0 && <Choice id="top_p" label="top-p" />}
 			</div>
-			<figcaption class="caption">{saysOf(logits.length, kept && kept.size)}</figcaption>
+			<figcaption class="caption">
+				{saysOf(logits.length, kept && kept.size, state)}
+			</figcaption>
 		</figure>
 	);
 }
 
 /** The stream after the embedding and after each layer, read by the final norm and head. */
 export function Lens({ story }: { story: Story }) {
+	const state = useAppState("token");
 	if (!story.data.lens) return null;
-	const token = shownToken(story);
+	const token = shownToken(story, state);
 	const { values } = story.passes[token]!;
 	const ends = new Map<number, string>();
 	const first = story.data.results[0]!;

@@ -4,7 +4,8 @@ import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { liveOf } from "../../lib/live_views";
 import { PlaceOfSection } from "../../lib/place";
-import { change, MAX_TEXT, state } from "../../lib/state";
+import { MAX_TEXT } from "../../lib/settings";
+import { change, state, type State } from "../../lib/state";
 import { markBusy } from "../../lib/turns";
 import type { Sampling, StoredWeight } from "../../live/engine";
 import type { LiveData, LiveModel } from "../../live/live_model";
@@ -45,11 +46,11 @@ export class Story {
 	readonly listeners = new Set<() => void>();
 
 	constructor(readonly data: LiveData) {
-		this.#take(state.text ?? "");
+		this.#take(state.text);
 		// Back and Forward, and an address that is typed, change the text as well
 		addEventListener("popstate", () => {
 			if (state.text === this.text.slice(0, MAX_TEXT)) return;
-			this.#show(state.text!);
+			this.#show(state.text);
 		});
 	}
 
@@ -119,7 +120,7 @@ export class Story {
 
 	/** Reads a text; what it shares with the one before stays in the cache. */
 	setText(text: string): void {
-		change({ text: text.slice(0, MAX_TEXT), token: "" });
+		change({ text: text.slice(0, MAX_TEXT), token: null });
 		this.#show(text);
 	}
 
@@ -206,20 +207,20 @@ export class Story {
 			this.lastPass = { tokens: 1, ms: performance.now() - start };
 			this.#added.push(id);
 			this.text = this.#given + this.model.tokenizer.continue(this.#added);
-			change({ text: this.text.slice(0, MAX_TEXT), token: "" });
+			change({ text: this.text.slice(0, MAX_TEXT), token: null });
 		});
 		this.notify();
 	}
 
 	get sampling(): Sampling {
-		return { temperature: Number(state.temperature), topP: Number(state.top_p) };
+		return { temperature: state.temperature, topP: state.top_p };
 	}
 
 	/** Lets the model choose the next token. */
 	step(): void {
 		const last = this.passes.at(-1);
 		if (!last || this.end) return this.pause();
-		this.#uniform ??= globalThis.llamathLive!.uniformNumbers(Number(state.seed));
+		this.#uniform ??= globalThis.llamathLive!.uniformNumbers(state.seed);
 		this.append(this.model.choose(this.sampling, this.#uniform()));
 		if (this.end) this.pause();
 	}
@@ -238,7 +239,7 @@ export class Story {
 	/** Forgets what the model has written, and lets it write with the next seed. */
 	tryAgain(): void {
 		const text = this.#given;
-		change({ seed: String(Number(state.seed) + 1) });
+		change({ seed: state.seed + 1 });
 		this.setText(text);
 		this.writeOn();
 	}
@@ -277,10 +278,8 @@ export function useStory(model: ModelData): Story | null {
 }
 
 /** The token whose numbers are shown: the chosen one, else the last. */
-export function shownToken(story: Story): number {
-	const chosen = state.token === "" ? Number.NaN : Number(state.token);
-	const last = story.length - 1;
-	return chosen <= last ? chosen : last;
+export function shownToken(story: Story, state: Pick<State, "token">): number {
+	return Math.min(state.token ?? Infinity, story.length - 1);
 }
 
 /** The result that enters a layer: the embedding, or what the layer before has left. */

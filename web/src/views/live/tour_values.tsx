@@ -14,12 +14,12 @@ const SHOWN_TOKENS = 5;
 const SHOWN_STRIPS = 4;
 
 export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }) {
-	const state = useAppState("token", "head", "layer", "temperature");
+	const state = useAppState("token", "temperature");
 	const story = useStory(model);
 	if (!story?.length) return <Shapes stop={stop} />;
-	const token = shownToken(story);
+	const token = shownToken(story, state);
 	const text = story.model.tokenizer.show(story.ids[token]!);
-	const temperature = Number(state.temperature) || 1;
+	const temperature = state.temperature || 1;
 	return (
 		<div class="tour-values">
 			{stop.name === "token" ? (
@@ -94,8 +94,9 @@ function Strips({
 	token: number;
 	stop: TourStop;
 }) {
+	const state = useAppState("layer");
 	const { values } = story.passes[token]!;
-	const prefix = /^\d+$/.test(stop.place) ? `layers.${shownLayer(model)}.` : "";
+	const prefix = /^\d+$/.test(stop.place) ? `layers.${shownLayer(model, state)}.` : "";
 	const shown = stop.steps.filter((x) => values.has(prefix + x)).slice(0, SHOWN_STRIPS);
 	if (!shown.length) return null;
 	const steps = stagesOf(model, "prompt").flatMap((x) => x.steps);

@@ -5,17 +5,17 @@ import { useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
 
 /** The warnings and notes about a context, in the words of the command line. */
-export function contextWarning(model: ModelData, context: string): string {
+export function contextWarning(model: ModelData, context: bigint): string {
 	const { own, stated } = sizesOf(model);
 	if (!stated) return `the config has no context length; using ${grouped(context)} tokens`;
-	return BigInt(context) > BigInt(own)
+	return context > BigInt(own)
 		? `${grouped(context)} tokens are more than the model's own context, ${grouped(own)}`
 		: "";
 }
 
 export function ContextWarning({ model }: { model: ModelData }) {
-	const { context } = useAppState();
-	const text = contextWarning(model, context!);
+	const { context } = useAppState("context");
+	const text = contextWarning(model, context);
 	return (
 		<p class="context-warning" role="status">
 			{text && (

@@ -1,14 +1,20 @@
 // The memory section: what grows with the context, where a GPU is full, and every part to the byte.
-import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
-import { Formula, derivation } from "../../lib/derivation";
+import { derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { gibibytes, grouped, percent } from "../../lib/format";
-import { useAppState, type State } from "../../lib/state";
+import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
-import { chosenGpu, fitterOf, settings, type Fitter } from "../../lib/sizing/fit";
+import {
+	chosenGpu,
+	fitterOf,
+	settings,
+	type Fitter,
+	SIZING_SETTINGS,
+	type SizingSettings,
+} from "../../lib/sizing/fit";
 import {
 	ApproximateMemory,
 	MemoryLimit,
@@ -40,7 +46,7 @@ interface Shown {
 }
 
 /** The GPUs of the pictures, and the chosen one. */
-function shownGpus(state: State): Gpu[] {
+function shownGpus(state: SizingSettings): Gpu[] {
 	const chosen = chosenGpu(state);
 	const shown = GPUS.filter((x) => x.shown);
 	return (shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen]).toSorted(
@@ -174,7 +180,13 @@ function PartsTable({
 }
 
 /** The model on a GPU, in the split that `fit` chooses for it. */
-function sizedOn(model: ModelData, state: State, sized: Sized, fitter: Fitter, gpu: Gpu): Sized {
+function sizedOn(
+	model: ModelData,
+	state: SizingSettings,
+	sized: Sized,
+	fitter: Fitter,
+	gpu: Gpu,
+): Sized {
 	const sizes = sizesOf(model);
 	if (sized.plan.mode === "train" || namedSplit(sizes, state, sized.count)) return sized;
 	const { split } = fitter.choose(gpu, sized.count);
@@ -183,7 +195,7 @@ function sizedOn(model: ModelData, state: State, sized: Sized, fitter: Fitter, g
 		: sizedIn(sizes, state, split, sized.count);
 }
 
-function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: State }) {
+function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: SizingSettings }) {
 	const fitters = all.map((x) => fitterOf(sizesOf(x.model), state));
 	const prefix = (x: Shown) => (all.length > 1 ? `${x.model.name}, ` : "");
 	return (
@@ -281,7 +293,7 @@ function GpuCells({
 
 /** The memory of one model, or of two beside each other. */
 export function MemorySection({ models }: { models: readonly ModelData[] }) {
-	const state = useAppState();
+	const state = useAppState(...SIZING_SETTINGS);
 	const all = models.map((model): Shown => {
 		const sized = settings(model, state);
 		return { model, sized, memory: memoryPerGpu(sized).mostLoaded };

@@ -68,7 +68,7 @@ interface Props {
 	model: ModelData;
 	sized: Sized;
 	gpus: readonly Gpu[];
-	state: State;
+	state: Pick<State, "context" | "batch">;
 }
 
 export const MemoryMap = (props: Props) => (
@@ -171,9 +171,9 @@ function Picture({ model, sized, gpus, state, width }: Props & { width: number }
 	const own = Number(sizes.own);
 	const text = (n: number) =>
 		n >= 1000 * GIB ? `${Number((n / TIB).toPrecision(2))} Ti` : threeDigits(n / GIB);
-	const steps = (n: string, of: number) => Math.abs(Math.log2(Number(n) / of));
+	const steps = (n: bigint, of: number) => Math.abs(Math.log2(Number(n) / of));
 	const chosenCell = cells.findIndex(
-		(c) => steps(state.context!, c.tokens) <= 0.5 && steps(state.batch!, c.batch) <= 0.5,
+		(c) => steps(state.context, c.tokens) <= 0.5 && steps(state.batch, c.batch) <= 0.5,
 	);
 	const allCells = useMemo(
 		() =>
@@ -181,7 +181,7 @@ function Picture({ model, sized, gpus, state, width }: Props & { width: number }
 				<g
 					key={`${c.i} ${c.j}`}
 					class="map-cell"
-					onClick={() => change({ context: String(c.tokens), batch: String(c.batch) })}
+					onClick={() => change({ context: BigInt(c.tokens), batch: BigInt(c.batch) })}
 				>
 					<title>{`${grouped(c.tokens)} tokens, batch ${c.batch}: ${text(c.total)} GiB`}</title>
 					<rect

@@ -4,7 +4,7 @@ import { Select, Segmented, WholeNumber, type Options } from "../../components/c
 import type { ModelData } from "../../lib/data";
 import { change, useAppState } from "../../lib/state";
 import { GPUS, sizesOf } from "../../lib/sizing/data";
-import { CUSTOM, settings } from "../../lib/sizing/fit";
+import { CUSTOM, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import { chosenCount, chosenDtypes, splitsOf } from "../../lib/sizing/gpu_memory";
 import "./memory.css";
 
@@ -29,14 +29,14 @@ export function LoadControls({
 	prefix?: string;
 	training?: boolean;
 }) {
-	const state = useAppState();
+	const state = useAppState("context", "batch");
 	return (
 		<>
 			<WholeNumber
 				id={`${prefix}context`}
 				label={training ? "Sequence length" : "Context"}
 				unit="tokens"
-				value={state.context!}
+				value={state.context}
 				max={CONTEXT_MAX}
 				set={(context) => change({ context })}
 			/>
@@ -44,7 +44,7 @@ export function LoadControls({
 				id={`${prefix}batch`}
 				label={training ? "Micro-batch" : "Batch"}
 				unit="sequences"
-				value={state.batch!}
+				value={state.batch}
 				max={BATCH_MAX}
 				set={(batch) => change({ batch })}
 			/>
@@ -60,7 +60,7 @@ export function PrecisionControls({
 	models: readonly ModelData[];
 	prefix?: string;
 }) {
-	const state = useAppState();
+	const state = useAppState("dtype", "kv");
 	const several = models.length > 1;
 	const own: Options = several ? [["", "each model's own"]] : [];
 	const { dtype, kv } = chosenDtypes(sizesOf(models[0]!), state);
@@ -73,7 +73,7 @@ export function PrecisionControls({
 					...own,
 					...asOptions(commonNames(models, (x) => sizesOf(x).dtypes.map((y) => y.name))),
 				]}
-				chosen={several ? state.dtype! : dtype.name}
+				chosen={several ? state.dtype : dtype.name}
 				choose={(x) => change({ dtype: x })}
 			/>
 			<Select
@@ -83,7 +83,7 @@ export function PrecisionControls({
 					...own,
 					...asOptions(commonNames(models, (x) => sizesOf(x).kvs.map((y) => y.name))),
 				]}
-				chosen={several ? state.kv! : kv.name}
+				chosen={several ? state.kv : kv.name}
 				choose={(x) => change({ kv: x })}
 			/>
 		</>
@@ -96,20 +96,20 @@ const gpuOptions: Options = [
 ];
 
 export function GpuSelect({ id }: { id: string }) {
-	const { card } = useAppState();
+	const { card } = useAppState("card");
 	return (
 		<Select
 			id={id}
 			label="GPU"
 			options={gpuOptions}
-			chosen={card!}
+			chosen={card}
 			choose={(x) => change({ card: x })}
 		/>
 	);
 }
 
 function InferenceControls({ models }: { models: readonly ModelData[] }) {
-	const state = useAppState();
+	const state = useAppState(...SIZING_SETTINGS);
 	const [model] = models;
 	const count = chosenCount(sizesOf(model!), state);
 	const layouts = splitsOf(sizesOf(model!), count).filter((x) => x.replicas === 1);
@@ -135,7 +135,7 @@ function InferenceControls({ models }: { models: readonly ModelData[] }) {
 						["", automatic],
 						...layouts.map((x): [string, string] => [x.layout.tp, x.layout.name]),
 					]}
-					chosen={state.tp!}
+					chosen={state.tp}
 					choose={(tp) => change({ tp })}
 				/>
 			)}
@@ -144,7 +144,7 @@ function InferenceControls({ models }: { models: readonly ModelData[] }) {
 }
 
 function TrainingControls({ models }: { models: readonly ModelData[] }) {
-	const state = useAppState();
+	const state = useAppState(...SIZING_SETTINGS);
 	const plans = models.map((x) => settings(x, state).plan);
 	const { tp, dp, chosen } = plans[0]!.training!;
 	const ranks = plans[0]!.training!.ranks.filter((x) =>
@@ -187,7 +187,7 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 }
 
 export function ModeControl() {
-	const { mode } = useAppState();
+	const { mode } = useAppState("mode");
 	return (
 		<Segmented
 			id="mode"
@@ -197,14 +197,14 @@ export function ModeControl() {
 				["run", "Inference"],
 				["train", "Training"],
 			]}
-			chosen={mode!}
+			chosen={mode}
 			choose={(x) => change({ mode: x })}
 		/>
 	);
 }
 
 export function SizingControls({ models }: { models: readonly ModelData[] }) {
-	const training = useAppState().mode === "train";
+	const training = useAppState("mode").mode === "train";
 	return (
 		<div class="sizing-controls">
 			<LoadControls training={training} />

@@ -414,10 +414,10 @@ function grouping<K, T>(items: T[], key: (x: T) => K): [K, T[]][] {
  */
 export function measuredCells(
 	model: ModelData,
-	state: State,
+	state: Pick<State, "map" | "by">,
 	set: MeasureSettings,
 ): { whole: bigint; cells: Cell[] } {
-	const measure = state.map!;
+	const measure = state.map;
 	const sections = model.sections as ModelSection[];
 	const items = itemsOf(model, measure, set).filter((x) => x.size > 0n);
 	const whole = sum(items.map((x) => x.size));

@@ -55,12 +55,12 @@ function Finding({ measure, cells, whole }: { measure: string; cells: Cell[]; wh
 }
 
 export function Parameters({ model }: { model: ModelData }) {
-	const state = useAppState();
-	const measure = state.map!;
+	const state = useAppState("map", "by", "context", "batch", "dtype", "kv");
+	const measure = state.map;
 	const { dtype, kv } = chosenDtypes(sizesOf(model), state);
 	const load =
 		measure === "flops"
-			? state.context
+			? `${state.context}`
 			: measure === "cache"
 				? `${state.context} ${state.batch} ${kv.name}`
 				: dtype.name;
@@ -68,11 +68,7 @@ export function Parameters({ model }: { model: ModelData }) {
 		// of the whole model, however many GPUs share it
 		const set: MeasureSettings = {
 			dtype,
-			variables: {
-				...kvVariables(model, state),
-				T: BigInt(state.context!),
-				B: BigInt(state.batch!),
-			},
+			variables: { ...kvVariables(model, state), T: state.context, B: state.batch },
 		};
 		const found = measuredCells(model, state, set);
 		return {
@@ -95,12 +91,12 @@ export function Parameters({ model }: { model: ModelData }) {
 			unit === "bytes" ? inBytes(whole) : inShort(unit, whole),
 		],
 	});
-	const tokens = `${grouped(state.context!)} tokens`;
+	const tokens = `${grouped(state.context)} tokens`;
 	const scope = {
 		parameters: "",
 		bytes: `, ${dtype.name}`,
 		flops: `, the last of ${tokens}`,
-		cache: `, ${tokens} × batch ${grouped(state.batch!)}`,
+		cache: `, ${tokens} × batch ${grouped(state.batch)}`,
 	}[measure];
 	const isPartlyActive = cells.some((x) => x.active < x.size);
 	const picture = useMemo(
@@ -157,7 +153,7 @@ export function Parameters({ model }: { model: ModelData }) {
 							label="Grouped by"
 							labelHidden
 							options={GROUPINGS}
-							chosen={state.by!}
+							chosen={state.by}
 							choose={(by) => change({ by })}
 						/>
 					)}

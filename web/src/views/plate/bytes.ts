@@ -21,11 +21,12 @@ interface Sizes {
 	kvs: { name: string; variables: Record<string, string> }[];
 }
 
-export const dtypeOf = (model: ModelData, state: State): string =>
+export const dtypeOf = (model: ModelData, state: Pick<State, "dtype">): string =>
 	state.dtype || (model.sizes as Sizes).dtypes[0]!.name;
-const kvOf = (model: ModelData, state: State) =>
+const kvOf = (model: ModelData, state: Pick<State, "kv">) =>
 	(model.sizes as Sizes).kvs.find((x) => x.name === state.kv) ?? (model.sizes as Sizes).kvs[0]!;
-export const kvName = (model: ModelData, state: State): string => kvOf(model, state).name;
+export const kvName = (model: ModelData, state: Pick<State, "kv">): string =>
+	kvOf(model, state).name;
 
 /** Undefined for models whose layers the page does not list one by one. */
 function layerBytes(model: ModelData, layer: number): LayerBytes | undefined {
@@ -67,7 +68,7 @@ export function activeBytes(
 export function cacheForm(
 	model: ModelData,
 	layer: number,
-	state: State,
+	state: Pick<State, "kv">,
 	tokens: bigint,
 ): { form: Expression; variables: Variables<bigint> } | null {
 	const found = layerBytes(model, layer);
@@ -82,7 +83,7 @@ export function cacheForm(
 export function cacheBytes(
 	model: ModelData,
 	layer: number,
-	state: State,
+	state: Pick<State, "kv">,
 	tokens: bigint,
 ): bigint | null {
 	const found = cacheForm(model, layer, state, tokens);

@@ -3,12 +3,12 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortBytes } from "../../lib/format";
-import { change, type State } from "../../lib/state";
+import { change } from "../../lib/state";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
 import { derivation, formula, sumFormula, type Derivation } from "../../lib/derivation";
 import { activeBytes, cacheBytes, cacheForm, cacheStep, dtypeOf, kvName } from "./bytes";
-import { hasPass, type Stage } from "./plate_model";
+import { hasPass, type PlateState, type Stage } from "./plate_model";
 
 const WALK_MS = 5200;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -57,7 +57,7 @@ export function bytesRead(
 	layer: number,
 	stage: Stage,
 	steps: number,
-	state: State,
+	state: PlateState,
 ): BytesRead {
 	const dtype = dtypeOf(model, state);
 	let weights: bigint | null = 0n;
@@ -67,7 +67,7 @@ export function bytesRead(
 	}
 	const reads = cacheStep(stage);
 	const isRead = reads !== undefined && stage.steps.slice(0, steps).some((x) => x.name === reads);
-	const tokens = BigInt(state.context!);
+	const tokens = state.context;
 	return {
 		weights,
 		cache: state.pass === "next" && isRead ? cacheBytes(model, layer, state, tokens) : 0n,
@@ -92,7 +92,7 @@ function weightsDerivation(
 	layer: number,
 	stage: Stage,
 	steps: number,
-	state: State,
+	state: PlateState,
 ): Derivation {
 	const dtype = dtypeOf(model, state);
 	const parts = stage.steps
@@ -110,26 +110,26 @@ function weightsDerivation(
 	};
 }
 
-function cacheDerivation(model: ModelData, layer: number, state: State): Derivation {
-	const { form, variables } = cacheForm(model, layer, state, BigInt(state.context!))!;
+function cacheDerivation(model: ModelData, layer: number, state: PlateState): Derivation {
+	const { form, variables } = cacheForm(model, layer, state, state.context)!;
 	return {
 		title: `Cache read in this layer, in ${kvName(model, state)}`,
 		lines: [
 			"For one sequence:",
 			...derivation(form, variables, "bytes"),
-			...binary(cacheBytes(model, layer, state, BigInt(state.context!))!),
+			...binary(cacheBytes(model, layer, state, state.context)!),
 		],
 	};
 }
 
 /** What the walk will show. */
-function introduction(model: ModelData, stage: Stage, state: State): string {
+function introduction(model: ModelData, stage: Stage, state: PlateState): string {
 	const kept = stage.steps.some((x) => x.kind === "cache")
 		? "cache"
 		: stage.steps.some((x) => x.kind === "state" || x.kind === "conv")
 			? "state"
 			: "";
-	const tokens = `${grouped(state.context!)} ${state.context === "1" ? "token" : "tokens"}`;
+	const tokens = `${grouped(state.context)} ${state.context === 1n ? "token" : "tokens"}`;
 	if (state.pass !== "next")
 		return `Prefill: ${tokens} pass at once and share one reading of the weights${kept === "cache" ? ", and their keys and values fill the cache" : kept ? ", and leave one state" : ""}.`;
 	const read =
@@ -152,7 +152,7 @@ export function Flow({
 	stage: Stage;
 	layer: number;
 	walk: Walk;
-	state: State;
+	state: PlateState;
 }) {
 	const { steps } = stage;
 	const isDecode = state.pass === "next";
@@ -176,7 +176,7 @@ export function Flow({
 							["prompt", "Prefill"],
 							["next", "Decode"],
 						]}
-						chosen={state.pass!}
+						chosen={state.pass}
 						choose={(pass) => change({ pass })}
 					/>
 				)}
@@ -259,7 +259,7 @@ export function Flow({
 								,{" "}
 								{isDecode
 									? "for one token"
-									: `once for ${grouped(state.context!)} tokens`}
+									: `once for ${grouped(state.context)} tokens`}
 								{hasExperts && !isDecode ? "; more tokens use more experts" : ""}.
 							</>
 						)}

@@ -6,7 +6,7 @@ import { formula, inBytes, type Derivation } from "../../lib/derivation";
 import { value, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
-import { state } from "../../lib/state";
+import { useAppState } from "../../lib/state";
 import { dtypeOf, weightBytes } from "./bytes";
 import {
 	fill,
@@ -94,7 +94,7 @@ export function MatrixView({
 	const most = Math.max(...weight.shape.slice(-2).map(Number));
 	const [w, h] = drawn(weight, most, pictureWidth - 64, 400);
 	const prefix = prefixOf(stage);
-	const dtype = dtypeOf(model, state);
+	const dtype = dtypeOf(model, useAppState("dtype"));
 	const bytes = layer >= 0 ? weightBytes(model, layer, use.path, dtype) : null;
 	const derive = () => stepDerivation(step, stage, variables);
 	const flops = step.each[0];

@@ -10,6 +10,7 @@ import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { useRoving } from "../../lib/roving";
+import type { Scheme } from "../../lib/settings";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { BlockList, Totals } from "./block_list";
@@ -27,6 +28,7 @@ import {
 	layersOfKind,
 	middleLayer,
 	numLayers,
+	PLATE_SETTINGS,
 	plateOf,
 	prefixOf,
 	schemeNames,
@@ -36,6 +38,7 @@ import {
 	variablesOf,
 	type LayerKind,
 	type PlateData,
+	type PlateState,
 	type Stage,
 	type Step,
 } from "./plate_model";
@@ -71,7 +74,7 @@ export function PlateSkyline({
 	const state = useAppState("layer", "zoom");
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
-	const open = openPlace(model, state.layer!);
+	const open = openPlace(model, state.layer);
 	const isWhole = hasLens && state.zoom === "model";
 	const choose = (layer: number | string) => change({ layer: String(layer), zoom: "" });
 	return (
@@ -104,11 +107,10 @@ function Lens({ at: [left, right], width }: { at: [number, number]; width: numbe
 }
 
 /** The open layer, the part "embedding" or "head", or a stage of a tower such as "vision.1". */
-export function openPlace(model: ModelData, chosen: string): number | string {
+export function openPlace(model: ModelData, chosen: State["layer"]): number | string {
 	if (chosen === "embedding" || chosen === "head" || towerAt(model, chosen)) return chosen;
 	const plate = plateOf(model);
-	const layer = Number(chosen);
-	return chosen !== "" && layer < numLayers(plate) ? layer : middleLayer(plate);
+	return typeof chosen === "number" && chosen < numLayers(plate) ? chosen : middleLayer(plate);
 }
 
 function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
@@ -164,30 +166,20 @@ export function Plate({
 	whole?: ComponentChildren;
 	tour?: ComponentChildren;
 }) {
-	const state = useAppState(
-		"layer",
-		"zoom",
-		"pass",
-		"names",
-		"shapes",
-		"context",
-		"batch",
-		"dtype",
-		"kv",
-	);
+	const state = useAppState(...PLATE_SETTINGS);
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
-	const open = openPlace(model, state.layer!);
+	const open = openPlace(model, state.layer);
 	const tower = towerAt(model, open);
 	const kind =
 		typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : (tower?.stage?.kind ?? null);
-	const stages = stagesOf(model, state.pass!);
+	const stages = stagesOf(model, state.pass);
 	const ofText =
 		typeof open === "number"
 			? stageOfKind(stages, kind!, open)
 			: (stages.find((x) => x.name === open) ?? null);
 	const stage = tower ? (tower.stage ?? null) : ofText;
-	const opened = openedAt(state.zoom!, stage, kind);
+	const opened = openedAt(state.zoom, stage, kind);
 	const panelWidth =
 		document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
 	useZoomGestures(ref);
@@ -243,7 +235,7 @@ function Path({
 	model: ModelData;
 	open: number | string;
 	opened: Opened;
-	state: State;
+	state: PlateState;
 	children?: ComponentChildren;
 }) {
 	const plate = plateOf(model);
@@ -333,13 +325,13 @@ interface PanelProps {
 	open: number | string;
 	tower: TowerPlace | null;
 	opened: Opened;
-	state: State;
+	state: PlateState;
 	width: number;
 }
 
 function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelProps) {
 	const names = useMemo(() => schemeNames(model), [model]);
-	const scheme = state.names!;
+	const scheme = state.names;
 	const isLayer = typeof open === "number";
 	const prefix = prefixOf(stage);
 	const nameOf = useCallback(
@@ -423,7 +415,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 				)}
 				{(level === "layer" || level === "block") && (
 					<span class="plate-controls no-print">
-						<Segmented
+						<Segmented<Scheme>
 							id="choice-names"
 							label="Names"
 							options={[
@@ -442,7 +434,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 								["numbers", "numbers"],
 								["letters", "letters"],
 							]}
-							chosen={state.shapes!}
+							chosen={state.shapes}
 							choose={(x) => change({ shapes: x })}
 						/>
 					</span>

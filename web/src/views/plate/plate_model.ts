@@ -140,9 +140,23 @@ export const stageAt = (stages: readonly Stage[], layer: number): Stage | undefi
 	);
 export const hasPass = (model: ModelData, pass: string): boolean =>
 	pass in (model.passes as object);
-export const variablesOf = (state: State): Variables<bigint> => ({
-	T: BigInt(state.context!),
-	B: BigInt(state.batch!),
+/** The settings on which the picture and its panel depend. */
+export const PLATE_SETTINGS = [
+	"layer",
+	"zoom",
+	"pass",
+	"names",
+	"shapes",
+	"context",
+	"batch",
+	"dtype",
+	"kv",
+] as const;
+export type PlateState = Readonly<Pick<State, (typeof PLATE_SETTINGS)[number]>>;
+
+export const variablesOf = (state: PlateState): Variables<bigint> => ({
+	T: state.context,
+	B: state.batch,
 });
 
 export const numLayers = (plate: PlateData): number =>

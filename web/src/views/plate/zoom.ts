@@ -86,7 +86,7 @@ export function zoomTo(zoom: string, from?: Element | null): void {
 }
 
 export const zoomOut = (): void => {
-	if (state.zoom !== "model") zoomTo(parentOf(state.zoom!));
+	if (state.zoom !== "model") zoomTo(parentOf(state.zoom));
 };
 
 /** The weights that are divided by heads: those of attention and of recurrent mixers. */

@@ -5,9 +5,9 @@ import { derivation, formula, type Derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { grouped, threeDigits } from "../../lib/format";
 import { useAppState } from "../../lib/state";
-import { ROOF, type Gpu } from "../../lib/sizing/data";
+import type { Gpu } from "../../lib/sizing/data";
 import { bandwidthFacts, peakFacts, prefixed } from "../../lib/sizing/facts";
-import { chosenGpu, settings, verdict } from "../../lib/sizing/fit";
+import { chosenGpu, settings, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import { splitLabel, type Sized } from "../../lib/sizing/gpu_memory";
 import {
 	NANO,
@@ -234,7 +234,7 @@ function finding(limits: SpeedLimits | null, where: string): string {
 }
 
 export function SpeedSection({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState(...SIZING_SETTINGS);
 	const gpu = chosenGpu(state);
 	const sized = settings(model, { ...state, mode: "run" });
 	const found = verdict(sized, gpu);
@@ -242,7 +242,7 @@ export function SpeedSection({ model }: { model: ModelData }) {
 	const limits = found.fits ? speedLimits(sized, gpu) : null;
 	const lead =
 		limits &&
-		`First token after ${duration(passSeconds(limits.passes[1]!))} at least, then one each ${duration(passSeconds(limits.passes[0]!))}: ${state.batch === "1" ? "1 sequence" : `${grouped(state.batch!)} sequences`} of ${grouped(state.context!)} tokens, ${sized.dtype.name} weights, ${sized.kv.name} cache.`;
+		`First token after ${duration(passSeconds(limits.passes[1]!))} at least, then one each ${duration(passSeconds(limits.passes[0]!))}: ${state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of ${grouped(state.context)} tokens, ${sized.dtype.name} weights, ${sized.kv.name} cache.`;
 	return (
 		<Section
 			id="speed"

@@ -139,7 +139,7 @@ interface GroupProps {
 	section: ModelSection;
 	index: number;
 	rows: WeightRow[];
-	state: State;
+	state: Pick<State, "names">;
 	whole: bigint;
 	isOpen: boolean;
 	setOpen: (open: boolean) => void;
@@ -185,7 +185,7 @@ function Group({ section, index, rows, state, whole, isOpen, setOpen, isFirst }:
 				rows.map((x) => (
 					<tr key={`${x.path} ${x.shape}`} role="row">
 						<th scope="row" role="rowheader" class="path">
-							{displayName(x, state.names!)}
+							{displayName(x, state.names)}
 						</th>
 						<td role="cell" data-label="shape">
 							<NumberButton
@@ -256,18 +256,18 @@ export function Tensors({ model }: { model: ModelData }) {
 	const state = useAppState("find", "names", "sort");
 	const [closed, setClosed] = useState<ReadonlySet<number>>(new Set());
 	const sections = model.sections as ModelSection[];
-	const matches = matchWords(state.find!);
+	const matches = matchWords(state.find);
 	const groups = sections
 		.map((section, index) => ({
 			section,
 			index,
 			rows: sorted(
 				section.rows.filter((x) => matches(x.path, x.group, ...Object.values(x.names))),
-				state.sort!,
+				state.sort,
 			),
 		}))
 		.filter((x) => x.rows.length);
-	const isSearching = state.find!.trim() !== "";
+	const isSearching = state.find.trim() !== "";
 	const setOpen = (index: number, open: boolean) =>
 		setClosed(new Set(open ? [...closed].filter((x) => x !== index) : [...closed, index]));
 	const whole = BigInt(model.counts[0]!.value);
@@ -296,7 +296,7 @@ export function Tensors({ model }: { model: ModelData }) {
 						id="names"
 						label="Names"
 						options={NAMES}
-						chosen={state.names!}
+						chosen={state.names}
 						choose={(names) => change({ names })}
 					/>
 				</>
@@ -310,7 +310,7 @@ export function Tensors({ model }: { model: ModelData }) {
 			<div class="scroll" role="region" aria-label="table of tensors" tabIndex={0}>
 				<table class="tensors" role="table" onKeyDown={moveInTable}>
 					<caption class="hidden">{`Tensors of ${model.name}`}</caption>
-					<Heading sort={state.sort!} />
+					<Heading sort={state.sort} />
 					{groups.map(({ section, index, rows }, i) => (
 						<Fragment key={index}>
 							<Group

@@ -15,12 +15,12 @@ import { Shapes } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-const goTo = (index: number) => change({ tour: String(index + 1) });
+const goTo = (index: number) => change({ tour: index + 1 });
 
 /** Opens the place of a stop, unless the open layer has its steps as well. */
 function open(model: ModelData, stop: TourStop, keepsZoom: boolean): void {
 	if (!stop.place) return;
-	const at = openPlace(model, appState.layer!);
+	const at = openPlace(model, appState.layer);
 	const stages = stagesOf(model, "prompt");
 	const stage = stages.find((x) =>
 		typeof at === "number"
@@ -32,7 +32,9 @@ function open(model: ModelData, stop: TourStop, keepsZoom: boolean): void {
 	const isThere = stop.steps.every((x) => stage?.steps.some((y) => y.name === x));
 	const canOpen = /^(\d+|embedding|head)$/.test(stop.place);
 	const to = {
-		...(isThere || !canOpen ? {} : { layer: stop.place }),
+		...(isThere || !canOpen
+			? {}
+			: { layer: /^\d+$/.test(stop.place) ? Number(stop.place) : stop.place }),
 		...(keepsZoom || !appState.zoom ? {} : { zoom: "" }),
 	};
 	if (Object.keys(to).length) change(to);
@@ -66,7 +68,7 @@ function reveal(bar: HTMLElement): void {
 /** What stands in it shows the steps of the stop. */
 export function WithTour({ model, children }: { model: ModelData; children: ComponentChildren }) {
 	const state = useAppState("tour");
-	const index = stopAt(model, state.tour!);
+	const index = stopAt(model, state.tour);
 	const lit = useMemo(
 		() => new Set(index === null ? [] : tourOf(model)[index]!.steps),
 		[model, index],
@@ -78,13 +80,13 @@ export function WithTour({ model, children }: { model: ModelData; children: Comp
 export function TourButton({ model }: { model: ModelData }) {
 	const state = useAppState("tour");
 	const stops = tourOf(model);
-	const isOpen = stopAt(model, state.tour!) !== null;
+	const isOpen = stopAt(model, state.tour) !== null;
 	return (
 		<button
 			type="button"
 			class="button tour-start no-print"
 			aria-expanded={isOpen}
-			onClick={() => change({ tour: isOpen ? "" : "1" })}
+			onClick={() => change({ tour: isOpen ? null : 1 })}
 		>
 			{isOpen ? "End the tour" : `Follow one token: ${stops.length} stops`}
 		</button>
@@ -93,7 +95,7 @@ export function TourButton({ model }: { model: ModelData }) {
 
 export function Tour({ model }: { model: ModelData }) {
 	const state = useAppState("tour");
-	const index = stopAt(model, state.tour!);
+	const index = stopAt(model, state.tour);
 	if (index === null) return null;
 	return (
 		<>
@@ -146,7 +148,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 		else if (event.key === "Home") move(0);
 		else if (event.key === "End") move(last);
 		else if (event.key === " " && !isButton) play();
-		else if (event.key === "Escape") change({ tour: "" });
+		else if (event.key === "Escape") change({ tour: null });
 		else return;
 		event.preventDefault();
 		event.stopPropagation();
@@ -207,7 +209,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 					tabIndex={-1} // Escape and the button above the picture end it as well
 					aria-label="End the tour"
 					data-tour-go="end"
-					onClick={() => change({ tour: "" })}
+					onClick={() => change({ tour: null })}
 				>
 					×
 				</button>

@@ -24,9 +24,8 @@ export interface TourStop {
 export const tourOf = (model: ModelData): TourStop[] => model.tour as TourStop[];
 
 /** The index of the stop that the address asks for; null if there is none. */
-export function stopAt(model: ModelData, tour: string): number | null {
-	const index = Number(tour) - 1;
-	return tour !== "" && index in tourOf(model) ? index : null;
+export function stopAt(model: ModelData, tour: number | null): number | null {
+	return tour !== null && tour - 1 in tourOf(model) ? tour - 1 : null;
 }
 
 /** The steps that the tour lights in the picture. */
