@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import llamath
 from llamath.analysis.size.fit import fit_report
 from llamath.analysis.size.fit.fit_report import FitReport, fit
-from llamath.analysis.size.fit.gpu_ranking import RankedGPU, smallest_gpus
+from llamath.analysis.size.fit.gpu_ranking import RankedGPU, rank_gpus, smallest_gpus
 from llamath.analysis.size.fit.suggestions import is_supported
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.size.plan.plan_ranking import PlanRequest, plan
@@ -183,12 +183,27 @@ def assert_smallest(shown: list[Any] | None, slug: str, at: Settings) -> None:
 
 @pytest.mark.parametrize(
     "slug",
-    [*SLUGS, "gpt-oss-120b", "mistral-7b", "dots-llm1", "longcat-flash"],
+    [
+        *SLUGS,
+        "gpt-oss-120b",
+        "mistral-7b",
+        "dots-llm1",
+        "longcat-flash",
+        "jamba-v0.1",
+        "llama-3.2-11b-vision",
+    ],
 )
 def test_all_places_name_the_smallest_hardware(browser: Any, tmp_path: Path, slug: str) -> None:
-    """The first screen, the heading, the chosen cell, the verdict, the speed: all what `show` says."""
+    """The first screen, the heading, the chosen cell, the verdict, the speed: all what `facts` and `fit` say."""
     smallest = fact_sheet(model_of(slug)).runs_on[0].gpu
     assert smallest is not None
+    ranking = rank_gpus(MemoryCalculator(llamath.load(slug), MemoryRequest()))
+    runnable = [x for x in ranking.gpus if is_supported(x.device, ranking.dtype)]
+    assert smallest == min(
+        runnable, key=lambda x: (x.count, x.device.nominal, -x.decode_ceiling)
+    ), "of all that `fit` lists"
+    verdict = llamath.fit(slug, on=f"{smallest.count}x{smallest.device.name}")
+    assert verdict.fits and verdict.total == smallest.total
     title, count = short_title(smallest.device.title), smallest.count
     with Tab(browser, tmp_path, page_of(slug), width=1440) as tab:
         assert tab.text_content(".runs strong") == f"{count} × {re.sub(SIZE, '', title)}"

@@ -30,7 +30,7 @@ from .live.live_data import LiveParts
 from .page_settings import page_settings
 from .parameters_data import build_parameters, component_bytes
 from .plate_data import build_plate
-from .sizing.inference_data import ROOF, gpu_data, kept_as, sizes
+from .sizing.inference_data import ROOF, fit_rules, gpu_data, kept_as, sizes
 from .sizing.layouts_data import layouts
 from .sizing.training_data import training
 from .tower_data import build_towers
@@ -142,6 +142,7 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
         "gpus": known_gpus,
         "settings": page_settings(model_data, known_gpus),
         "roof": ROOF,
+        "fit": fit_rules(),
         "difference": _comparison(*models) if len(models) == 2 else None,
         "files": file_formats(),
         "words": UI_STRINGS,

@@ -70,7 +70,8 @@ export interface Sizes {
 	dtype: string;
 	kv: string;
 	dtypes: DType[];
-	kvs: { name: string; variables: Named }[];
+	/** `wide`: `fit` suggests a smaller one. */
+	kvs: { name: string; variables: Named; wide: boolean }[];
 	layouts: LayoutData[];
 	/** For each number of GPUs, (layout, replicas) in the order in which `fit` tries them. */
 	gpus: { count: Digits; splits: [number, number][] }[];
@@ -101,4 +102,19 @@ export interface Gpu {
 
 export const sizesOf = (model: ModelData) => model.sizes as Sizes;
 export const GPUS = data.gpus as Gpu[];
+/** The rules of `fit`. */
+export const FIT = data.fit as {
+	/** The bytes of a GPU that are left: a model fits where they are not negative. */
+	left: Expression;
+	/** A context as it is suggested, up to one that fits. */
+	rounded: Expression;
+	/**
+	 * The smallest hardware first: of each number of GPUs, groups of equally large ones, which are
+	 * places in GPUS. The first group in which a model fits has the smallest; it is the fastest.
+	 */
+	smallest: [count: Digits, groups: number[][]][];
+	/** What gives up more halvings is not suggested, nor more combinations than these. */
+	halvings: number;
+	suggestions: number;
+};
 export const ROOF = data.roof as Record<"rate" | "reached" | "intensity" | "bound", Operation>;

@@ -1,12 +1,14 @@
 // What `llamath fit` answers, for one GPU in some number: the split it chooses, whether it fits,
 // how much more would, and what to change.
+import { value } from "../expressions";
 import { grouped } from "../format";
 import type { State } from "../settings";
 import type { ModelData } from "../data";
-import { GPUS, sizesOf, type Gpu, type Sizes } from "./data";
+import { FIT, GPUS, sizesOf, type Gpu, type Sizes } from "./data";
 import {
 	chosenCount,
 	chosenDtypes,
+	leftOf,
 	MemoryLimit,
 	memoryPerGpu,
 	namedSplit,
@@ -21,7 +23,6 @@ import { decodeBytesAndFlops, decodeRate } from "./speed_limits";
 
 export const CUSTOM = "custom";
 const GIB = 2n ** 30n;
-const NODE = 8;
 
 export type GpuFigure = "gpumem" | "gpubw" | "gpuflops";
 /** The settings of the GPU. */
@@ -96,10 +97,7 @@ export class Fitter {
 		return { split: least, fits: false };
 	}
 
-	/**
-	 * The smallest hardware that runs the model, as the library defines it: the fewest GPUs, up
-	 * to eight of them in one node, then the least memory as sold, then the fastest.
-	 */
+	/** The smallest hardware that runs the model, by the library's order. */
 	get smallest(): Cell | null {
 		return (this.found ??= { cell: this.findSmallest() }).cell;
 	}
@@ -108,20 +106,16 @@ export class Fitter {
 
 	private findSmallest(): Cell | null {
 		const { unsupported } = chosenDtypes(this.sizes, this.state).dtype;
-		const nominal = (x: Gpu) => Number(x.nominal);
-		const bySize = GPUS.filter((x) => !unsupported.includes(x.name)).toSorted(
-			(a, b) => nominal(a) - nominal(b),
-		);
-		for (const { count } of this.sizes.gpus) {
-			const fits = (x: Gpu) =>
-				x.node >= Math.min(Number(count), NODE) && this.choose(x, count).fits;
-			const first = bySize.find(fits);
-			if (!first) continue;
-			return bySize
-				.filter((x) => x.nominal === first.nominal && fits(x))
-				.map((x) => this.cell(x, count))
-				.reduce((a, x) => (x.decode! > a.decode! ? x : a));
-		}
+		const isKnown = (count: string) => this.sizes.gpus.some((x) => x.count === count);
+		for (const [count, groups] of FIT.smallest.filter((x) => isKnown(x[0])))
+			for (const group of groups) {
+				const fitting = group
+					.map((i) => GPUS[i]!)
+					.filter((x) => !unsupported.includes(x.name) && this.choose(x, count).fits)
+					.map((x) => this.cell(x, count));
+				if (fitting.length)
+					return fitting.reduce((a, x) => (x.decode! > a.decode! ? x : a));
+			}
 		return null;
 	}
 
@@ -265,7 +259,7 @@ export function verdict(sized: Sized, gpu: Gpu): FitVerdict {
 		sized,
 		total,
 		memory,
-		fits: total <= memory,
+		fits: leftOf({ total }, memory) >= 0n,
 		maxContext: limit.longestContext(memory),
 		maxBatch: batch === null ? null : batch * BigInt(sized.split.replicas),
 	};
@@ -280,7 +274,6 @@ export interface Suggestion {
 	total: bigint;
 }
 
-const roundDown = (n: bigint) => n - (n % (n >= 4096n ? 1024n : 256n));
 const weightBytes = (sizes: Sizes, name: string) =>
 	BigInt(sizes.dtypes.find((x) => x.name === name)!.bytes);
 
@@ -317,7 +310,7 @@ export function suggestions(
 	];
 	const kvs = [
 		ownKv,
-		...(["bf16", "fp16", "fp32"].includes(ownKv)
+		...(sizes.kvs.find((x) => x.name === ownKv)!.wide
 			? gpu.kvs.filter((x) => sizes.kvs.some((y) => y.name === x))
 			: []),
 	];
@@ -347,7 +340,7 @@ export function suggestions(
 				cache,
 				Math.log2(Number(state.context) / Number(candidate.context)),
 			];
-			if (sum(losses) <= MAX_HALVINGS)
+			if (sum(losses) <= FIT.halvings)
 				found.push({
 					...describe(all),
 					to: { ...all, tp: "" },
@@ -359,12 +352,9 @@ export function suggestions(
 	const best = found
 		.filter((x) => !found.some((y) => beats(y, x)))
 		.sort((x, y) => sum(x.losses) - sum(y.losses));
-	return [...best.slice(0, MOST), ...otherGpus(sizes, state, gpu, count)];
+	return [...best.slice(0, FIT.suggestions), ...otherGpus(sizes, state, gpu, count)];
 }
 
-/** What gives up more halvings is not suggested, nor more combinations than these. */
-const MAX_HALVINGS = 4;
-const MOST = 8;
 const sum = (list: readonly number[]) => list.reduce((a, b) => a + b, 0);
 
 type Changed = Partial<Pick<State, "dtype" | "kv" | "context">>;
@@ -405,7 +395,7 @@ function withContext(
 			wanted,
 	);
 	const most = longest.reduce((a, b) => (b > a ? b : a), 0n);
-	const rounded = roundDown(most < wanted ? most : wanted);
+	const rounded = value(FIT.rounded, { T: most < wanted ? most : wanted });
 	return rounded ? at(rounded) : null;
 }
 

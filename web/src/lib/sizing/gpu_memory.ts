@@ -10,7 +10,7 @@ import {
 	type Variables,
 } from "../expressions";
 import type { State, TrainingChoice } from "../settings";
-import type { DType, LayoutData, Sizes, TrainingData } from "./data";
+import { FIT, type DType, type LayoutData, type Sizes, type TrainingData } from "./data";
 
 /** The settings on which the memory of a model depends, whatever the hardware. */
 export type Load = "context" | "batch" | "dtype" | "kv";
@@ -271,7 +271,7 @@ export function withMode(
 		.filter((x) => Number(x) <= Number(state.trainers))
 		.map((tp) => trainingPlan(sized.sizes, state, tp));
 	const plan =
-		plans.find((x) => memoryPerGpu({ plan: x }).mostLoaded.values.total <= memory) ??
+		plans.find((x) => leftOf(memoryPerGpu({ plan: x }).mostLoaded.values, memory) >= 0n) ??
 		plans.at(-1) ??
 		trainingPlan(sized.sizes, state, "1");
 	return { ...sized, plan };
@@ -388,6 +388,11 @@ export class ApproximateMemory {
 	}
 }
 
+const approximateLeft = bindApproximately(FIT.left, {});
+/** The bytes that are left on a GPU. */
+export const leftOf = ({ total }: Pick<StageMemory, "total">, memory: bigint): bigint =>
+	value(FIT.left, { memory, total });
+
 /**
  * Compares memory exactly: in floating point where the two are far apart, else in whole numbers.
  */
@@ -405,10 +410,13 @@ export class MemoryLimit {
 	/** The bytes that are left, in floating point; its sign is exact. */
 	private margin(context: bigint, batch: bigint, memory: bigint): number {
 		const limit = Number(memory);
-		const left = limit - this.approximate.total(Number(context), Number(batch));
+		const left = approximateLeft({
+			memory: limit,
+			total: this.approximate.total(Number(context), Number(batch)),
+		});
 		if (Math.abs(left) > 1e-9 * limit + 64) return left;
 		return Number(
-			memory - memoryPerGpu({ plan: this.plan }, context, batch).mostLoaded.values.total,
+			leftOf(memoryPerGpu({ plan: this.plan }, context, batch).mostLoaded.values, memory),
 		);
 	}
 

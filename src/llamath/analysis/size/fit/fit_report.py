@@ -25,6 +25,7 @@ from ..memory.speed_limits import (
     speed_limits,
 )
 from .calibration import Calibration, ExpectedSpeed
+from .fit_rules import left_of
 from .fit_words import format_sequences, split_text
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout, choose_layout, layout_notes
@@ -121,7 +122,8 @@ class FitReport(Report):
     def fits(self) -> bool:
         """Return whether every GPU has enough memory."""
         return all(
-            x.total <= gpu.memory for x, gpu in zip(self.stages, self.stage_gpus, strict=True)
+            left_of(gpu.memory, x.total) >= 0
+            for x, gpu in zip(self.stages, self.stage_gpus, strict=True)
         )
 
     @property
@@ -137,7 +139,7 @@ class FitReport(Report):
                     layers=tuple((first, last - 1) for first, last in x.runs),
                     **{name: getattr(x, name) for name in parts},
                     memory=gpu.memory,
-                    fits=x.total <= gpu.memory,
+                    fits=left_of(gpu.memory, x.total) >= 0,
                 )
 
     @property

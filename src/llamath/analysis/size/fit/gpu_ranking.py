@@ -5,7 +5,6 @@ smallest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....hardware import Device, devices
@@ -17,6 +16,7 @@ from ....utils.record_type import Record
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import decode_limit, find_roof
+from .fit_rules import by_size, left_of
 from .fit_words import format_sequences, split_text
 from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option
@@ -208,8 +208,8 @@ def rank_gpus(
 
 
 def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> RankedGPU | None:
-    """Return the smallest hardware that fits: the fewest devices, then the least memory, then the
-    fastest; None if 8 in a node do not.
+    """Return the smallest hardware that fits, in the order of `by_size`; None if 8 in a node do
+    not.
 
     It is one of those that `rank_gpus` returns, found without ranking the others.
     """
@@ -218,14 +218,13 @@ def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> Rank
         max(int(calculator.tree.context or 0), context),
         sum(x.bytes for x in calculator.weights),
     )
-    by_size = sorted(among, key=lambda x: x.nominal)
-    for count in NODE_COUNTS:
-        large_enough = (x for x in by_size if x.node >= count and x.memory * count >= weights)
-        for _, same_size in groupby(large_enough, key=lambda x: x.nominal):
+    for count, groups in by_size(among, NODE_COUNTS):
+        for group in groups:
             found = [
                 x
-                for device in same_size
-                if (x := _rank(device, count, chooser, context, limit)) is not None
+                for device in group
+                if device.memory * count >= weights
+                and (x := _rank(device, count, chooser, context, limit)) is not None
             ]
             if found:
                 return max(found, key=lambda x: x.decode_ceiling)
@@ -249,14 +248,16 @@ def _rank(
     """Return a number of GPUs if the model fits them."""
     batch, packer = chooser.calculator.request.batch, chooser.calculator.packer
     found = chooser.first_fitting(
-        count, device.node, lambda x, _: x.max_memory(context, batch) <= device.memory
+        count,
+        device.node,
+        lambda x, _: left_of(device.memory, x.max_memory(context, batch)) >= 0,
     )
     if found is None:
         return None
     shards = chooser.shards(found.layout)
     longest = (
         limit
-        if shards.max_memory(limit, batch) <= device.memory
+        if _fits(shards, device, batch)(limit)
         else largest_fitting(_fits(shards, device, batch)) or limit
     )
     return RankedGPU(
@@ -273,4 +274,4 @@ def _rank(
 
 
 def _fits(shards: ShardedModel, device: Device, batch: int) -> Callable[[int], bool]:
-    return lambda n: shards.max_memory(n, batch) <= device.memory
+    return lambda n: left_of(device.memory, shards.max_memory(n, batch)) >= 0

@@ -21,6 +21,13 @@ from ..memory.cache_bytes import sum_cache_specs
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import SpeedLimit, decode_limit, find_roof, host_bandwidth
+from .fit_rules import (
+    MAX_COMBINATIONS,
+    MAX_HALVINGS,
+    WIDE_KV_DTYPES,
+    left_of,
+    rounded_context,
+)
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout
 
@@ -46,10 +53,6 @@ _PACKED_VENDORS = frozenset({"NVIDIA", "AMD", "Intel", ""})
 _SUGGESTED = ("fp8", "nvfp4", "awq", *_GGUF)
 _GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 """Larger numbers of GPUs that are tried if the model does not fit."""
-_MOST = 8
-"""Combinations that are suggested."""
-_MAX_HALVINGS = 4
-"""What gives up more is not suggested."""
 
 
 _Sizer = Callable[[int], int | None]
@@ -156,9 +159,10 @@ class Suggester:
 
     def suggestions(self) -> Iterator[Suggestion]:
         """Yield the combinations on these GPUs, least loss first, then more or larger GPUs."""
-        changes = [x for x in self._changes() if x.losses.halvings <= _MAX_HALVINGS]
+        changes = [x for x in self._changes() if x.losses.halvings <= MAX_HALVINGS]
         best = [x for x in changes if not any(_beats(y, x) for y in changes)]
-        yield from (x.suggestion for x in sorted(best, key=lambda x: x.losses.halvings)[:_MOST])
+        least = sorted(best, key=lambda x: x.losses.halvings)[:MAX_COMBINATIONS]
+        yield from (x.suggestion for x in least)
         if not self.gpu.members:
             yield from self._other_gpus()
 
@@ -207,7 +211,7 @@ class Suggester:
                 )
 
     def _smaller_kv_dtypes(self) -> Iterator[str]:
-        if self.calculator.kv_dtype in ("bf16", "fp16", "fp32"):
+        if self.calculator.kv_dtype in WIDE_KV_DTYPES:
             yield from supported_kv_dtypes(self.gpu)
 
     def _sizer(self, sizes: MemoryCalculator) -> _Sizer:
@@ -231,7 +235,7 @@ class Suggester:
             largest_fitting(lambda n: n <= self.context and memory(n) is not None, self.context)
             or 0
         )
-        rounded = _round_down(min(longest, self.context))
+        rounded = int(rounded_context(min(longest, self.context)))
         if rounded and rounded < self.context and (total := memory(rounded)) is not None:
             lost = _Losses(context=log2(self.context / rounded))
             yield start.with_change(
@@ -325,7 +329,7 @@ def total_of_fitting(
     """Return the memory of the most loaded GPU in the first split that fits; None if none does."""
 
     def fits(shards: ShardedModel, x: ServingLayout) -> bool:
-        return shards.max_memory(context, x.sequences(batch)) <= gpu.memory
+        return left_of(gpu.memory, shards.max_memory(context, x.sequences(batch))) >= 0
 
     found = chooser.first_fitting(count, gpu.node, fits)
     return (
@@ -343,8 +347,3 @@ def gpus_option(count: int, device: Device) -> str:
 def _beats(x: _Change, y: _Change) -> bool:
     """Return whether x gives up no more than y in anything, and less in something."""
     return all(a <= b for a, b in zip(x.losses, y.losses, strict=True)) and x.losses != y.losses
-
-
-def _round_down(tokens: int) -> int:
-    """Return a context as people give it: a multiple of 1,024, or of 256 below 4,096."""
-    return tokens - tokens % (1024 if tokens >= 4096 else 256)

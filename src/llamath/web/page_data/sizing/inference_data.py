@@ -10,6 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from ....analysis.size.fit.fit_rules import (
+    MAX_COMBINATIONS,
+    MAX_HALVINGS,
+    WIDE_KV_DTYPES,
+    by_size,
+    left_of,
+    rounded_context,
+)
 from ....analysis.size.fit.gpu_ranking import smallest_gpus
 from ....analysis.size.fit.serving_layouts import LayoutChooser, serving_layouts
 from ....analysis.size.fit.suggestions import (
@@ -127,6 +135,23 @@ def gpu_data() -> list[dict[str, Any]]:
     ]
 
 
+def fit_rules() -> dict[str, Any]:
+    """Return the rules of `fit`: expressions, the order of hardware as places in `gpu_data`, and
+    limits.
+    """
+    known = _known_gpus()
+    return {
+        "left": Expr.const(left_of(variable("memory"), variable("total"))).to_expression_json(),
+        "rounded": Expr.const(rounded_context(TOKENS)).to_expression_json(),
+        "smallest": [
+            [str(count), [[known.index(x) for x in group] for group in groups]]
+            for count, groups in by_size(known, (*_GPUS, *_MORE_GPUS))
+        ],
+        "halvings": MAX_HALVINGS,
+        "suggestions": MAX_COMBINATIONS,
+    }
+
+
 def kept_as(model: FamilyModel) -> dict[str, MemoryCalculator]:
     """Return the model under each possible dtype, the config's first."""
     try:
@@ -223,7 +248,11 @@ def _kv(name: str) -> dict[str, Any]:
         "kv_bytes": found.bytes,
         "conv_bytes": found.conv_state_bytes,
     }
-    return {"name": name, "variables": {symbol: str(n) for symbol, n in values.items()}}
+    return {
+        "name": name,
+        "variables": {symbol: str(n) for symbol, n in values.items()},
+        "wide": name in WIDE_KV_DTYPES,
+    }
 
 
 def _smallest(calculator: MemoryCalculator) -> list[str] | None:

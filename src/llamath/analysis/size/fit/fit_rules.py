@@ -1,0 +1,48 @@
+"""The rules of `fit` that the page applies as well: when a model fits, which hardware is smaller,
+and what a suggested change may give up.
+
+Their arguments are numbers, or variables of which the page makes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from ....core.expr import floor_div, minimum
+from ....hardware import Device
+
+MAX_HALVINGS = 4
+"""What gives up more is not suggested."""
+MAX_COMBINATIONS = 8
+"""Combinations of changes that are suggested."""
+WIDE_KV_DTYPES = frozenset({"bf16", "fp16", "fp32"})
+"""The dtypes of a KV cache in whose place smaller ones are suggested."""
+_NODE = 8
+
+
+def left_of(memory: int, total: int) -> int:
+    """Return the bytes that a GPU has left; a model fits where they are not negative."""
+    return memory - total
+
+
+def rounded_context(tokens: int) -> int:
+    """Return a context as people give it: a multiple of 1,024, or of 256 below 4,096."""
+    is_long = minimum(floor_div(tokens, 4096), 1)
+    return is_long * (1024 * floor_div(tokens, 1024)) + (1 - is_long) * (
+        256 * floor_div(tokens, 256)
+    )
+
+
+def by_size(
+    among: Iterable[Device], counts: Iterable[int]
+) -> Iterator[tuple[int, list[list[Device]]]]:
+    """Yield numbers of devices, and for each the devices in groups of equally large ones: the
+    fewest devices first, in nodes of up to eight, then the least memory as sold.
+
+    The first group in which a model fits has the smallest hardware that runs it: its fastest.
+    """
+    ordered = sorted(among, key=lambda x: x.nominal)
+    for count in counts:
+        in_node = (x for x in ordered if x.node >= min(count, _NODE))
+        yield count, [list(same) for _, same in groupby(in_node, key=lambda x: x.nominal)]
