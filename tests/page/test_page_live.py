@@ -212,6 +212,25 @@ def test_story_follows_the_address_and_keeps_special_tokens(tab: Any) -> None:
     assert tab.locator(".live-tokens button").evaluate_all(chips) == before
 
 
+def test_address_keeps_tokens_that_are_no_text(tab: Any) -> None:
+    """Parts of characters that the model wrote are the same tokens when the address is opened."""
+    chips = "all => all.map(x => x.title).filter(x => x.startsWith('token '))"
+    tokenizer = NativeLlama.open().tokenizer
+    part = next(i for i in range(896) if tokenizer.decode([i]) == "\ufffd")
+    tab.evaluate("at => { location.hash = at }", f"text=Anna+had&written={part}.{part}.899999")
+    wait_until_drawn(tab)
+    tab.click(".live-buttons button")
+    wait_until_drawn(tab)
+    before = tab.locator(".live-tokens button").evaluate_all(chips)
+    assert [f"id {part}" in x for x in before] == [False, False, False, True, True, False]
+    at = tab.evaluate("location.hash")
+    type_text(tab, "Ben")
+    assert "written" not in tab.evaluate("location.hash")
+    tab.evaluate("at => { location.hash = at }", at)
+    wait_until_drawn(tab)
+    assert tab.locator(".live-tokens button").evaluate_all(chips) == before
+
+
 def test_other_seeds_give_other_texts(tab: Any) -> None:
     tab.evaluate("() => { location.hash = '#temperature=1.5&text=Anna+had+a' }")
     wait_until_drawn(tab)
