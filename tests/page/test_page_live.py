@@ -212,6 +212,25 @@ def test_story_follows_the_address_and_keeps_special_tokens(tab: Any) -> None:
     assert tab.locator(".live-tokens button").evaluate_all(chips) == before
 
 
+def test_address_keeps_tokens_that_are_no_text(tab: Any) -> None:
+    """Parts of characters that the model wrote are the same tokens when the address is opened."""
+    chips = "all => all.map(x => x.title).filter(x => x.startsWith('token '))"
+    tokenizer = NativeLlama.open().tokenizer
+    part = next(i for i in range(896) if tokenizer.decode([i]) == "\ufffd")
+    tab.evaluate("at => { location.hash = at }", f"text=Anna+had&written={part}.{part}.899999")
+    wait_until_drawn(tab)
+    tab.click(".live-buttons button")
+    wait_until_drawn(tab)
+    before = tab.locator(".live-tokens button").evaluate_all(chips)
+    assert [f"id {part}" in x for x in before] == [False, False, False, True, True, False]
+    at = tab.evaluate("location.hash")
+    type_text(tab, "Ben")
+    assert "written" not in tab.evaluate("location.hash")
+    tab.evaluate("at => { location.hash = at }", at)
+    wait_until_drawn(tab)
+    assert tab.locator(".live-tokens button").evaluate_all(chips) == before
+
+
 def test_other_seeds_give_other_texts(tab: Any) -> None:
     tab.evaluate("() => { location.hash = '#temperature=1.5&text=Anna+had+a' }")
     wait_until_drawn(tab)
@@ -253,6 +272,44 @@ def test_keys_choose_tokens_and_heads(tab: Any) -> None:
         tab.keyboard.press(key)
     wait_until_drawn(tab)
     assert "Layer 3, head 3" in tab.text_content(".live-map h3")
+
+
+def test_keys_reach_pairs_and_numbers_of_strips(tab: Any) -> None:
+    tab.locator(".live-clocks button").first.focus()
+    for _ in range(3):
+        tab.keyboard.press("ArrowRight")
+    wait_until_drawn(tab)
+    pressed = tab.get_attribute(".live-clocks [aria-pressed=true]", "aria-label")
+    assert pressed == "pair 3" and "Pair 3 turns by" in tab.text_content(".live-rotation")
+    tab.locator(".live-strip-cells").first.focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
+        tab.keyboard.press(key)
+    wait_until_drawn(tab)
+    watched = llamath.watch(PARK, dtype="float32")
+    values = watched["layers.3.attn_norm"].cast("B").cast("f").tolist()
+    third = values[-(len(values) // len(watched.ids)) :][2]
+    said = tab.get_attribute(".live-strip-cells:focus", "aria-valuetext")
+    assert said == f"[2] = {third:.4f}".replace("-", "−")
+    assert said == tab.text_content(".live-strip:has(:focus) .live-strip-note")
+
+
+def test_phone_has_the_text_below_the_title(browser: Any, tmp_path: Path) -> None:
+    """All that is touched is at least 32 pixels high; numbers in a text are underlined instead."""
+    path = tmp_path / "page.html"
+    path.write_text(live_page())
+    size = {"width": 390, "height": 844}
+    context = new_context(browser, viewport=size, is_mobile=True, has_touch=True)
+    page = context.new_page()
+    visit(page, path.as_uri())
+    top = page.locator("#live-text").bounding_box()["y"]
+    assert page.locator("h1").bounding_box()["y"] < top < 844 / 2
+    low = page.evaluate(
+        """() => [...document.querySelectorAll("main :is(button, select, input, textarea, summary)")]
+        .filter((x) => x.checkVisibility() && !x.matches(".number") && x.offsetHeight < 32)
+        .map((x) => x.outerHTML)"""
+    )
+    assert low == []
+    context.close()
 
 
 TRAPPING = """

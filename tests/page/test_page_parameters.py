@@ -120,7 +120,7 @@ def test_keys_and_values_are_in_the_picture(browser: Any, tmp_path: Path) -> Non
     texts = "[...document.querySelectorAll('#parameters .cell text')].map((x) => x.textContent)"
     ends = """[1, 2].map((level) => Math.max(...[...document.querySelectorAll('#parameters .cell > rect:first-of-type')]
       .map((x) => x.getBBox()).map((x) => innerWidth < 640 ? x.y + x.height : x.x + x.width)))"""
-    for slug in ("llama-3-8b", "gemma-3-27b"):
+    for slug in ("llama-3-8b", "gemma-3-27b", "llama-3.2-11b-vision"):
         with Tab(browser, tmp_path, page_of(slug), width=1440) as tab:
             for width in at_widths(tab, 1440, 1024, 768, 390):
                 shown = tab.evaluate(texts)

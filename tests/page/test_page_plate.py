@@ -224,7 +224,7 @@ def test_wires_of_a_layer_end_where_they_are_read(browser: Any, tmp_path: Path) 
             fork = {"mlp_norm mlp.gate", "mlp_norm mlp.up", "mlp.gate mlp.act", "mlp.up mlp.act"}
             assert fork <= found["wires"].keys() and "mlp.gate mlp.up" not in found["wires"]
             assert "/√128" in found["text"], width
-            along = 1 if width >= 1024 else 0  # rows below each other, or columns
+            along = 1 if width >= 768 else 0  # rows below each other, or columns
             order = [found["boxes"][x][along] for x in ("q", "k", "v", "gate", "up")]
             assert order[:3] == sorted(order[:3]) and order[3] < order[4]
             queries, keys = found["queries"], found["keys"]
@@ -247,6 +247,7 @@ def test_panel_of_a_layer_fits_a_screen(browser: Any, tmp_path: Path, slug: str)
         wait_until_drawn(tab)
         right = "Math.max(...[...document.querySelectorAll('.plate-node')].map((x) => x.getBoundingClientRect().right))"
         assert tab.evaluate(right) > 480, "the width is used"
+        assert tab.locator(".layer-picture").bounding_box()["height"] <= 900
 
 
 def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, drawn: str) -> None:
@@ -275,7 +276,7 @@ def test_labels_are_whole_at_every_width(
     browser: Any, tmp_path: Path, slug: str, request: pytest.FixtureRequest
 ) -> None:
     """Those of the longest names at each width; before a release, all names."""
-    every, widths = request.config.getoption("--all"), (1440, 1024, 390, 320)
+    every, widths = request.config.getoption("--all"), (1440, 1024, 768, 390, 320)
     kinds = plate_of(slug)["kinds"]
     with plate_tab(browser, tmp_path, slug) as tab:
         for i in range(len(kinds)):

@@ -138,6 +138,7 @@ export const SETTINGS = {
 	find: setting(words, "", ["tensors"]),
 	theme: setting(listed("", "light", "dark")),
 	text: setting(cut(MAX_TEXT), "", ["live"]),
+	written: setting(matching(/^\d{1,6}(\.\d{1,6}){0,2047}$/), "", ["live"]),
 	token: setting(place, "", ["live"]),
 	head: setting(index, "0", ["live"]),
 	temperature: setting(listedNumber(0, 0.5, 0.8, 1, 1.5), "0", ["live"]),

@@ -5,6 +5,7 @@ import type { TokenizerData } from "./tokenizer";
 
 export interface PageTokenizer {
 	encode(text: string): number[];
+	has(id: number): boolean;
 	/** The text of tokens that follow others, special ones by their names. */
 	continue(ids: readonly number[]): string;
 	/** A token as it is shown alone. */

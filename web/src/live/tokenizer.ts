@@ -79,6 +79,10 @@ export class Tokenizer {
 			: null;
 	}
 
+	has(id: number): boolean {
+		return id < this.#data.texts.length;
+	}
+
 	encode(text: string): number[] {
 		const ids = [...this.#data.start];
 		const parts = this.#addedPattern ? split(text, this.#addedPattern) : [text];

@@ -65,9 +65,9 @@ export function ModelPage({ model }: { model: ModelData }) {
 			<Hero
 				model={model}
 				skyline={<PlateSkyline model={model} barHeight={96} />}
+				live={liveViews.Bar && <liveViews.Bar model={model} />}
 				plate={
 					<>
-						{liveViews.Bar && <liveViews.Bar model={model} />}
 						<WithTour model={model}>
 							<Plate
 								model={model}

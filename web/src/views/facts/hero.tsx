@@ -1,6 +1,7 @@
 // The first screen: the fact sheet, and beside it the picture of the model.
 import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
+import { useMedia } from "../../lib/use_media";
 import { FactRows, Intro, Source } from "./fact_sheet";
 import { RunsOn } from "./runs_on";
 
@@ -10,13 +11,19 @@ interface Props {
 	skyline?: ComponentChildren;
 	/** The picture beside the sheet; on phones below it. */
 	plate?: ComponentChildren;
+	/** The text of a model that runs here: over the plate beside the sheet, else under the title. */
+	live?: ComponentChildren;
 }
 
-export function Hero({ model, skyline, plate }: Props) {
+const IS_BESIDE = "(min-width: 1400px)";
+
+export function Hero({ model, skyline, plate, live }: Props) {
+	const isBeside = useMedia(IS_BESIDE);
 	return (
 		<div class={`wrap hero ${plate ? "with-plate" : ""}`}>
 			<div class="sheet" data-numbers>
 				<Intro model={model} />
+				{live && !isBeside && <div class="sheet-live">{live}</div>}
 				{skyline && <div class="hero-skyline">{skyline}</div>}
 				<FactRows model={model} />
 				<div class="sheet-foot">
@@ -24,7 +31,12 @@ export function Hero({ model, skyline, plate }: Props) {
 					<Source model={model} />
 				</div>
 			</div>
-			{plate && <div class="hero-plate">{plate}</div>}
+			{plate && (
+				<div class="hero-plate">
+					{isBeside && live}
+					{plate}
+				</div>
+			)}
 		</div>
 	);
 }

@@ -92,7 +92,13 @@ export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 	const rove = useRoving(shown.reduce((n, x) => n + x.heads, 0));
 	let place = 0;
 	return (
-		<div class="live-heads" data-roving role="group" aria-label="Heads">
+		<div
+			class="live-heads"
+			data-roving
+			role="group"
+			aria-label="Heads"
+			style={{ "--heads": Math.max(...shown.map((x) => x.heads)) }}
+		>
 			{shown.map((facts) => {
 				const layer = layerOfStep(facts.step);
 				const group = facts.heads / facts.kvHeads;

@@ -2,6 +2,7 @@
 // the rotation by position and the steps of the chosen head.
 import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
+import { placeAfter, useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
 import type { ChosenHead } from "./heads";
 import { isLayerOpen, rowOfHead, shownHead, shownLayer } from "./heads";
@@ -18,40 +19,71 @@ export function tokenOf(step: Step | undefined): string {
 	return color === "norm" ? STREAM : `--c-${color}`;
 }
 
+export type Rove = ReturnType<typeof useRoving>;
+
+/** A row of numbers; ← and → name one after the other, ↑ and ↓ go to the row above and below. */
 export function Strip({
 	name,
 	values,
 	color,
 	says,
+	rove,
 }: {
 	name: string;
 	values: Float32Array;
 	color: string;
 	/** What the step does. */
 	says?: string;
+	rove: ReturnType<Rove>;
 }) {
-	const [hovered, setHovered] = useState<number | null>(null);
+	const [pointed, setPointed] = useState<number | null>(null);
+	const at = pointed === null ? null : Math.min(pointed, values.length - 1);
 	const most = largestSize(values) || 1;
 	const rms = rootMeanSquare(values);
+	const summary = `${values.length} numbers, rms ${shortNumber(rms)}`;
+	const pointedText =
+		at === null ? summary : `[${at}] = ${values[at]!.toFixed(4).replace("-", "−")}`;
+	const onKeyDown = (event: KeyboardEvent) => {
+		if (event.key === "ArrowUp" || event.key === "ArrowDown") return rove.onKeyDown(event);
+		const next = placeAfter(event.key, at ?? -1, values.length);
+		if (next === undefined) return undefined;
+		event.preventDefault();
+		return setPointed(next);
+	};
 	return (
-		<li class="live-strip" onPointerLeave={() => setHovered(null)}>
+		<li class="live-strip" onPointerLeave={() => setPointed(null)}>
 			<span class="live-strip-name" title={says}>
 				{name}
 			</span>
-			<Cells
-				columns={values.length}
-				rows={1}
-				paint={rowOf(values, most)}
-				label={`${values.length} numbers, root mean square ${shortNumber(rms)}, largest ${shortNumber(most)}`}
-				color={color}
-				of={[values]}
-				hover={setHovered}
-			/>
-			<span class="live-strip-note">
-				{hovered !== null && hovered < values.length
-					? `[${hovered}] = ${values[hovered]!.toFixed(4).replace("-", "−")}`
-					: `${values.length} numbers, rms ${shortNumber(rms)}`}
-			</span>
+			<div
+				{...rove}
+				class="live-strip-cells"
+				role="slider"
+				aria-label={`${name}: ${values.length} numbers, root mean square ${shortNumber(rms)}, largest ${shortNumber(most)}`}
+				aria-valuemin={0}
+				aria-valuemax={values.length - 1}
+				aria-valuenow={at ?? 0}
+				aria-valuetext={pointedText}
+				onKeyDown={onKeyDown}
+				onBlur={() => setPointed(null)}
+			>
+				<Cells
+					columns={values.length}
+					rows={1}
+					paint={rowOf(values, most)}
+					label=""
+					color={color}
+					of={[values]}
+					hover={setPointed}
+				/>
+				{at !== null && (
+					<i
+						class="live-strip-at"
+						style={{ left: `${(100 * (at + 0.5)) / values.length}%` }}
+					/>
+				)}
+			</div>
+			<span class="live-strip-note">{pointedText}</span>
 		</li>
 	);
 }
@@ -67,20 +99,23 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 	const cached = new Set(story.data.attention.flatMap((x) => [x.keys, x.values]));
 	const text = story.model.tokenizer.show(story.ids[token]!);
 	const names = story.data.results.filter((x) => x.startsWith(prefix) && values.has(x));
+	const rove = useRoving(names.length + 1);
 	return (
 		<figure class="live-values">
 			<h3>
 				“{text}” in layer {layer}
 			</h3>
-			<ol>
+			<ol data-roving>
 				<Strip
+					rove={rove(0)}
 					name="x, the stream"
 					values={values.get(enteringStep(story, layer))!}
 					color={STREAM}
 				/>
-				{names.map((name) => (
+				{names.map((name, i) => (
 					<Strip
 						key={name}
+						rove={rove(i + 1)}
 						name={name.slice(prefix.length)}
 						values={values.get(name)!}
 						color={
@@ -107,10 +142,11 @@ const CLOCK = 42;
 
 /** Pairs of a head before and after their rotation by the token's position. */
 export function Rotation({ model, story }: { model: ModelData; story: Story }) {
-	const [distance, setDistance] = useState(0);
+	const [pair, setPair] = useState(0);
 	const state = useAppState("layer", "head", "token");
 	const chosen = shownHead(model, story, state);
 	const rotation = story.data.rotations.find((x) => x.step === chosen?.facts.queries);
+	const rove = useRoving(rotation?.frequencies.length ?? 1);
 	if (!chosen || !rotation) return null;
 	const token = shownToken(story, state);
 	const { values } = story.passes[token]!;
@@ -135,25 +171,42 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 				Layer {chosen.layer}, head {chosen.head}: the query's {pairs} pairs, turned by
 				position {token}
 			</h3>
-			<ol class="live-clocks">
+			<ol class="live-clocks" data-roving>
 				{rotation.frequencies.map((frequency, j) => {
 					const degrees = ((token * frequency * 180) / Math.PI) % 360;
 					return (
-						<li key={j} onPointerEnter={() => setDistance(j)}>
-							<svg width={CLOCK} height={CLOCK} class="data" aria-hidden="true">
-								<circle class="clock" cx={CLOCK / 2} cy={CLOCK / 2} r={radius} />
-								<path class="hand before" d={hand(pairOf(before, j))} />
-								<path class="hand" d={hand(pairOf(after, j))} />
-							</svg>
-							<span>{degrees.toFixed(degrees > 0 && degrees < 1 ? 2 : 0)}°</span>
+						<li key={j}>
+							<button
+								type="button"
+								{...rove(j)}
+								aria-label={`pair ${j}`}
+								aria-pressed={j === pair}
+								onFocus={() => {
+									rove(j).onFocus();
+									setPair(j);
+								}}
+								onPointerEnter={() => setPair(j)}
+							>
+								<svg width={CLOCK} height={CLOCK} class="data" aria-hidden="true">
+									<circle
+										class="clock"
+										cx={CLOCK / 2}
+										cy={CLOCK / 2}
+										r={radius}
+									/>
+									<path class="hand before" d={hand(pairOf(before, j))} />
+									<path class="hand" d={hand(pairOf(after, j))} />
+								</svg>
+								<span>{degrees.toFixed(degrees > 0 && degrees < 1 ? 2 : 0)}°</span>
+							</button>
 						</li>
 					);
 				})}
 			</ol>
 			<figcaption class="caption">
-				Thin: before; bold: after. Pair {distance} turns by{" "}
-				{shortNumber((rotation.frequencies[distance]! * 180) / Math.PI)}° for each token, so
-				the angle between a query and a key depends on their distance alone.
+				Thin: before; bold: after. Pair {pair} turns by{" "}
+				{shortNumber((rotation.frequencies[pair]! * 180) / Math.PI)}° for each token, so the
+				angle between a query and a key depends on their distance alone.
 			</figcaption>
 		</figure>
 	);

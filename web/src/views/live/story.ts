@@ -18,6 +18,12 @@ export interface TokenPass {
 	logits: Float32Array;
 }
 
+/** A text, and the ids of tokens that stand after it. */
+interface Told {
+	text: string;
+	written: string;
+}
+
 type Status = "waiting" | "loading" | "ready" | "failed";
 
 /** Time between two tokens while the model writes on. */
@@ -46,17 +52,38 @@ export class Story {
 	readonly listeners = new Set<() => void>();
 
 	constructor(readonly data: LiveData) {
-		this.#take(state.text);
+		this.#take(state);
 		// Back and Forward, and an address that is typed, change the text as well
 		addEventListener("popstate", () => {
-			if (state.text === this.text.slice(0, MAX_TEXT)) return;
-			this.#show(state.text);
+			const { text, written } = this.#address();
+			if (state.text !== text || state.written !== written) this.#show(state);
 		});
 	}
 
-	#take(text: string): void {
-		this.text = text.slice(0, MAX_TEXT);
-		[this.#given, this.#added] = [this.text, []];
+	#take({ text, written }: Told): void {
+		this.#given = this.text = text.slice(0, MAX_TEXT);
+		this.#added = written ? written.split(".").map(Number) : [];
+	}
+
+	/** The story in the address: its text, or where that would be read as others, its tokens. */
+	#address(): Told {
+		const { text, ids } = this;
+		const again =
+			this.#model && text.length <= MAX_TEXT ? this.model.tokenizer.encode(text) : [];
+		return !this.#added.length ||
+			(again.length === ids.length && again.every((x, i) => x === ids[i]))
+			? { text, written: "" }
+			: { text: this.#given, written: this.#added.join(".") };
+	}
+
+	/** Reads the text, and after it the tokens that were written. */
+	#readAll(): void {
+		const { tokenizer } = this.model;
+		const given = tokenizer.encode(this.#given);
+		const room = Math.max(0, this.data.context - given.length);
+		this.#added = this.#added.filter((x) => tokenizer.has(x)).slice(0, room);
+		this.#read([...given, ...this.#added]);
+		this.text = this.#given + tokenizer.continue(this.#added);
 	}
 
 	/** How many tokens, from the end, the model has written. */
@@ -99,8 +126,8 @@ export class Story {
 				throw new Error("this browser has no WebAssembly, or a policy forbids it");
 			this.#model = await script.open(this.data, this.#weights);
 			this.status = "ready";
-			[this.ids, this.passes, this.#added] = [[], [], []];
-			this.#read(this.model.tokenizer.encode(this.text));
+			[this.ids, this.passes] = [[], []];
+			this.#readAll();
 			performance.mark("live");
 		} catch (error) {
 			this.#fail(error);
@@ -120,18 +147,18 @@ export class Story {
 
 	/** Reads a text; what it shares with the one before stays in the cache. */
 	setText(text: string): void {
-		change({ text: text.slice(0, MAX_TEXT), token: null });
-		this.#show(text);
+		change({ text: text.slice(0, MAX_TEXT), written: "", token: null });
+		this.#show({ text, written: "" });
 	}
 
-	#show(text: string): void {
+	#show(told: Told): void {
 		this.pause();
-		this.#take(text);
+		this.#take(told);
 		this.#uniform = null;
 		// after a trap a new module is made, which reads the text
 		if (this.status === "failed") return void this.open();
 		if (this.status !== "ready") return;
-		this.#try(() => this.#read(this.model.tokenizer.encode(this.text)));
+		this.#try(() => this.#readAll());
 		this.notify();
 	}
 
@@ -207,7 +234,7 @@ export class Story {
 			this.lastPass = { tokens: 1, ms: performance.now() - start };
 			this.#added.push(id);
 			this.text = this.#given + this.model.tokenizer.continue(this.#added);
-			change({ text: this.text.slice(0, MAX_TEXT), token: null });
+			change({ ...this.#address(), token: null });
 		});
 		this.notify();
 	}

@@ -1,6 +1,7 @@
 // Beside a stop of the tour: what its steps computed for the chosen token, in a page that runs the
 // model, else the shapes of their results.
 import type { ModelData } from "../../lib/data";
+import { useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { shownLayer } from "./heads";
@@ -98,13 +99,20 @@ function Strips({
 	const { values } = story.passes[token]!;
 	const prefix = /^\d+$/.test(stop.place) ? `layers.${shownLayer(model, state)}.` : "";
 	const shown = stop.steps.filter((x) => values.has(prefix + x)).slice(0, SHOWN_STRIPS);
+	const rove = useRoving(shown.length);
 	if (!shown.length) return null;
 	const steps = stagesOf(model, "prompt").flatMap((x) => x.steps);
 	const colorOf = (name: string) => tokenOf(steps.find((x) => x.name === name));
 	return (
-		<ol class="tour-strips">
-			{shown.map((x) => (
-				<Strip key={x} name={x} values={values.get(prefix + x)!} color={colorOf(x)} />
+		<ol class="tour-strips" data-roving>
+			{shown.map((x, i) => (
+				<Strip
+					key={x}
+					rove={rove(i)}
+					name={x}
+					values={values.get(prefix + x)!}
+					color={colorOf(x)}
+				/>
 			))}
 		</ol>
 	);

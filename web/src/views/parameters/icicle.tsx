@@ -79,6 +79,13 @@ function Rectangle({ box, ...rest }: { box: Box; [attribute: string]: unknown })
 	);
 }
 
+/** Names in a row, with the words that all begin with said once: "cross attn q, o". */
+function nameTogether(names: readonly string[]): string {
+	const start = names[0]!.replace(/[^ ]*$/, "");
+	const isShared = start !== "" && names.every((x) => x.startsWith(start));
+	return names.map((x, i) => (isShared && i ? x.slice(start.length) : x)).join(", ");
+}
+
 interface Props {
 	name: string;
 	cells: Cell[];
@@ -96,7 +103,7 @@ function Icicle({ name, cells, whole, measure, width }: Props & { width: number 
 	const joinCells = (list: Cell[]) => ({
 		...joined(
 			list.map((x) => x.key).join(),
-			list.map((x) => x.name).join(", "),
+			nameTogether(list.map((x) => x.name)),
 			list,
 			measure,
 			whole,

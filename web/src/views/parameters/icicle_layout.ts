@@ -41,6 +41,12 @@ const NAME = 14;
 const SMALL = 13;
 const BOLD = 650;
 
+/** So many matrices share a box at most. */
+const MOST_JOINED = 4;
+/** What is larger than this share has its name in the picture of a phone, which is longer for it. */
+const NAMED_SHARE = 100n;
+const PHONE_EXTENTS = [600, 720];
+
 /** A name in at most so many lines, broken between words; undefined if it does not fit. */
 function wrapped(text: string, room: number, rows: number): string[] | undefined {
 	const lines: string[] = [];
@@ -168,8 +174,25 @@ class Layout {
 				at += scale(x.size);
 			}
 		}
-		if (!rest.length) return;
-		this.together(rest, 1, at, start + extent - at);
+		while (rest.length > 1) {
+			const joined = this.firstTogether(rest, at, scale);
+			if (!joined) break;
+			this.boxes.push(joined.box);
+			at += joined.extent;
+			rest.splice(0, joined.count);
+		}
+		if (rest.length) this.together(rest, 1, at, start + extent - at);
+	}
+
+	/** The fewest of these matrices, from the first one, whose common box has their names and number. */
+	private firstTogether(rest: Cell[], start: number, scale: (n: bigint) => number) {
+		for (let count = 1; count <= Math.min(MOST_JOINED, rest.length); count++) {
+			const cells = rest.slice(0, count);
+			const extent = scale(cells.reduce((a, x) => a + x.size, 0n));
+			const box = this.box(count > 1 ? this.joinCells(cells) : cells[0]!, 1, start, extent);
+			if (this.label(box, 1) && box.label.length > 1) return { box, extent, count };
+		}
+		return null;
 	}
 
 	/**
@@ -198,6 +221,8 @@ class Layout {
 }
 
 const ROW_BANDS = [52, 86] as const;
+/** Of a window in which labels are turned. */
+const NARROW_BANDS = [64, 100] as const;
 
 export function layIcicle(
 	cells: Cell[],
@@ -207,7 +232,8 @@ export function layIcicle(
 	shareText: (n: bigint) => string,
 ): Icicle {
 	const isColumns = width < 640;
-	const level0 = isColumns ? Math.round(width * 0.42) : ROW_BANDS[0];
+	const rowBands = width < 1000 ? NARROW_BANDS : ROW_BANDS;
+	const level0 = isColumns ? Math.round(width * 0.42) : rowBands[0];
 	const bands = (offset: number): [number, number][] =>
 		isColumns
 			? [
@@ -216,9 +242,9 @@ export function layIcicle(
 				]
 			: [
 					[offset, level0],
-					[offset + level0, ROW_BANDS[1]],
+					[offset + level0, rowBands[1]],
 				];
-	const thickness = isColumns ? width : ROW_BANDS[0] + ROW_BANDS[1];
+	const thickness = isColumns ? width : rowBands[0] + rowBands[1];
 	const scaled = (n: bigint, of: bigint, extent: number) =>
 		(extent * Number((n * 10n ** 9n) / of)) / 10 ** 9;
 	const place = (layout: Layout, list: Cell[], of: bigint, start: number, extent: number) => {
@@ -234,9 +260,16 @@ export function layIcicle(
 		}
 		return { small, at };
 	};
-	const plainExtent = isColumns ? 600 : width;
-	const plain = new Layout(isColumns, bands(0), joinCells);
-	const { small: unlabelled, at: end } = place(plain, cells, whole, 0, plainExtent);
+	const layPlain = (extent: number) => {
+		const layout = new Layout(isColumns, bands(0), joinCells);
+		const { small, at } = place(layout, cells, whole, 0, extent);
+		return { layout, small, at, extent };
+	};
+	const isNamed = ({ layout }: ReturnType<typeof layPlain>) =>
+		!layout.words.some((x) => x.size * NAMED_SHARE > whole);
+	const candidates = (isColumns ? PHONE_EXTENTS : [width]).map(layPlain);
+	const chosen = candidates.find(isNamed) ?? candidates[0]!;
+	const { layout: plain, small: unlabelled, at: end, extent: plainExtent } = chosen;
 	// a lens is for what is too small without one; on phones the whole is then shorter
 	const [mainExtent, lensExtent] = isColumns ? [400, 260] : [width, width];
 	const main = new Layout(isColumns, bands(0), joinCells);

@@ -8,6 +8,7 @@ import type { Spec } from "./measure";
 /** The size of the points at which a branch leaves and meets the stream. */
 export const END = 2;
 const LANE = 9;
+const LINE = 15;
 /** The gap between the stream and the first or last part. */
 const END_GAP = 12;
 
@@ -108,6 +109,8 @@ export function composeBranch(
 	isDown: boolean,
 	[laneGap, gap]: [number, number],
 	labelOf: (from: PlateNode, to: PlateNode) => string,
+	/** Whether the label of a wire takes lines instead of width. */
+	isSlim: boolean,
 	edgesOf: (placed: Placed) => { left: number; right: number },
 ): BranchLayout | null {
 	const inner = new Map(nodes.map((x) => [`at ${x.id}`, x]));
@@ -127,6 +130,7 @@ export function composeBranch(
 	};
 	noteLabels(tree);
 
+	const linesOf = (text: string): string[] => (isDown || isSlim ? text.split(/(?<=,) /) : [text]);
 	const isEnd = (x: Tree | undefined) => x?.kind === "part" && !inner.has(x.id);
 	const gapAfter = (items: Tree[], i: number) =>
 		i === items.length - 1
@@ -152,9 +156,11 @@ export function composeBranch(
 		if (x.kind === "wire") {
 			const text = labels.get(x);
 			if (!text) return { along: 0, before: 5, after: 5 };
+			const lines = linesOf(text);
+			const width = Math.max(...lines.map((y) => textWidth(y)));
 			return isDown
-				? { along: 22, before: 6, after: 10 + textWidth(text.split(", ")[0]!) }
-				: { along: textWidth(text) + 12, before: 17, after: 5 };
+				? { along: 22, before: 6, after: 10 + width }
+				: { along: width + 12, before: 2 + LINE * lines.length, after: 5 };
 		}
 		const parts = x.items.map(extent);
 		if (x.kind === "series")
@@ -269,11 +275,14 @@ export function composeBranch(
 				own !== undefined &&
 				middle && {
 					label: {
-						lines: isDown ? text.split(", ") : [text],
+						lines: linesOf(text),
 						anchor: isDown ? ("start" as const) : ("middle" as const),
 						at: isDown
 							? ([own + 8, (middle.from + middle.to) / 2 + 4] as const)
-							: ([(middle.from + middle.to) / 2, own - 6] as const),
+							: ([
+									(middle.from + middle.to) / 2,
+									own - 6 - LINE * (linesOf(text).length - 1),
+								] as const),
 					},
 				}),
 		};

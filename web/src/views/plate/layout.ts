@@ -51,7 +51,7 @@ export interface LayerLayout {
 	isVertical: boolean;
 }
 
-type Mode = "across" | "rows" | "tight rows" | "columns" | "down";
+type Mode = "across" | "rows" | "tight rows" | "narrow rows" | "columns" | "down";
 /** Whether branches flow downwards. */
 const isDownward = (mode: Mode) => mode === "columns" || mode === "down";
 const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60, 48];
@@ -63,6 +63,7 @@ const MODES: [Mode, number, number][] = [
 	["across", 280, 120],
 	["rows", 280, 60],
 	["tight rows", 165, 48],
+	["narrow rows", 165, 48],
 	["columns", 135, 48],
 	["down", 135, 48],
 ];
@@ -107,6 +108,7 @@ function layBranch(
 		isDown,
 		gaps,
 		(from, to) => laneLabel(from, to, options.letters),
+		mode === "narrow rows",
 		(x) => ({ left: leftOf(x), right: rightOf(x) }),
 	);
 	if (composed) return composed;
@@ -303,18 +305,20 @@ export function layoutLayers(
 			? size < 90
 				? [4, 26]
 				: [12, 30]
-			: mode === "tight rows"
-				? [8, 14]
-				: mode === "rows"
-					? [8, 16]
-					: size < 180
-						? [10, 14]
-						: [14, 26];
+			: mode === "narrow rows"
+				? [6, 10]
+				: mode === "tight rows"
+					? [8, 14]
+					: mode === "rows"
+						? [8, 16]
+						: size < 180
+							? [10, 14]
+							: [14, 26];
 	const optionsAt = (options: LayerOptions, mode: Mode, size: number): MeasureOptions => ({
 		...options,
 		scale: size / largest,
-		isNarrow: isPhone,
-		isTight: mode === "tight rows",
+		isNarrow: isPhone || mode === "narrow rows",
+		isTight: mode === "tight rows" || mode === "narrow rows",
 		isDown: isDownward(mode),
 		isRow: mode === "rows",
 		labels: "below",
@@ -461,7 +465,7 @@ function layLabels(
 	const lay = (labelled: ReadonlyMap<string, LabelPlace>) =>
 		layBranch(branch.nodes, branch.edges, stream, mode, options, gaps, labelled);
 	let best = lay(new Map());
-	if (mode !== "rows" && mode !== "tight rows") return best;
+	if (!mode.endsWith("rows")) return best;
 	const matrices = branch.nodes.filter((x) => x.kind === "matrix").map((x) => x.id);
 	let chosen = new Map<string, LabelPlace>();
 	const attempt = (ids: string[], place: LabelPlace) => {
@@ -485,7 +489,8 @@ function assemble(
 	available: number,
 ): LayerLayout {
 	const streamSet = new Set(stream ?? []);
-	const room = available - STREAM_X - SIDE - 18;
+	const [beside, after] = mode === "narrow rows" ? [18, 4] : [SIDE, 12];
+	const room = available - STREAM_X - beside - after - 6;
 	const laid = branches.map((x) => layLabels(x, streamSet, mode, options, gaps, room));
 	const nodes: Placed[] = [];
 	const wires: Wire[] = [];
@@ -616,7 +621,7 @@ function assemble(
 			isVertical: false,
 		};
 	}
-	const left = STREAM_X + (mode === "down" ? 22 : SIDE);
+	const left = STREAM_X + (mode === "down" ? 22 : beside);
 	let [y, width] = [mode === "down" ? 14 : 0, 0];
 	const taps: [string, Point][] = [];
 	const returns: [string, string, Point, number][] = [];
@@ -654,7 +659,7 @@ function assemble(
 				[px + left, py + y + over],
 				bottom + (mode === "down" ? 14 : 8) + 16 * k++,
 			]);
-		width = Math.max(width, left + branch.width + (mode === "down" ? 0 : 12));
+		width = Math.max(width, left + branch.width + (mode === "down" ? 0 : after));
 		y = bottom + (mode === "down" ? 34 : 22) + 16 * Math.max(0, k - 1);
 	}
 	let previous = 0;

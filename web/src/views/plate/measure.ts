@@ -518,7 +518,10 @@ function headEntries(
 	};
 }
 
-function measureHeads(node: PlateNode, { stage, isNarrow, isDown, other }: MeasureOptions): Spec {
+function measureHeads(
+	node: PlateNode,
+	{ stage, isNarrow, isTight, isDown, other }: MeasureOptions,
+): Spec {
 	const sharing = stage.heads.find(
 		(x): x is HeadGroups & { kind: "heads" } => x.kind === "heads",
 	);
@@ -528,7 +531,7 @@ function measureHeads(node: PlateNode, { stage, isNarrow, isDown, other }: Measu
 		node.steps[0]!;
 	const isAttention = node.steps.some((x) => x.kind === "scores");
 	const cached = node.steps.some((x) => x.kind === "cache");
-	const w = sharing ? (isNarrow ? 160 : 178) : 118;
+	const w = sharing ? (isNarrow ? (isTight ? 152 : 160) : 178) : 118;
 	const [many, few] = sharing ? [asNumber(sharing.n), asNumber(sharing.k)] : [0, 0];
 	const top: Label[] = [];
 	let y = 0;
@@ -604,13 +607,15 @@ function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
 	const step = node.steps.find((x) => x.kind === "choice")!;
 	if (!found) return measureOperation(node, options);
 	const [n, k] = [asNumber(found.n), asNumber(found.k)];
-	const columns = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 ? 16 : 32;
+	const isSlim = options.isTight && options.isNarrow;
+	const most = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 ? 16 : 32;
+	const columns = isSlim && n > 64 ? most / 2 : most;
 	const cell = n <= 16 ? 14 : n <= 64 ? 9 : n <= 256 ? 6 : 5;
 	const rows = Math.ceil(n / columns);
 	const lines = [
 		step.does.replace(/ with their weights( \(\w+\))?/, ""),
 		...(options.other?.notesOf(node) ?? []),
-	].flatMap((x) => wrapText(x, Math.max(columns * cell, 96)));
+	].flatMap((x) => wrapText(x, Math.max(columns * cell, isSlim ? 72 : 96)));
 	const w = Math.max(columns * cell, ...lines.map((x) => textWidth(x)));
 	const spec = plain(node, w, rows * cell + lines.length * LINE + 6);
 	spec.experts = {
@@ -638,9 +643,8 @@ function measureGated(node: PlateNode, name: string, act: string, options: Measu
 	const [gate, up] = node.inputs.map((x) => x[0]) as [string, string];
 	const { isDown } = options;
 	const panel = { x: 0, y: 0, w: textWidth(act) + 14, h: 24 };
-	const circle = isDown
-		? { x: panel.w + 30, y: panel.h + 18 }
-		: { x: panel.w + 24, y: panel.h + 18 };
+	const apart = isDown ? 30 : options.isTight && options.isNarrow ? 14 : 24;
+	const circle = { x: panel.w + apart, y: panel.h + 18 };
 	const lines = [name, ...(options.other?.notesOf(node) ?? [])].flatMap((x) => wrapText(x, 90));
 	const width = Math.max(...lines.map((x) => textWidth(x)));
 	const w = Math.max(circle.x + 12, circle.x + width / 2);
@@ -688,6 +692,7 @@ function measureOperation(node: PlateNode, options: MeasureOptions): Spec {
 	if (gated && node.kind === "product" && new Set(node.inputs.map((x) => x[0])).size === 2)
 		return measureGated(node, gated[1]!, gated[2]!.replace(/_.*/, ""), options);
 	const isCircle = node.kind === "sum" || node.kind === "product";
+	const isSlim = isCircle && options.isTight && options.isNarrow;
 	const shown = isCircle ? node.steps.filter((x) => x.kind !== "view") : node.steps;
 	const own = shown.map((x) =>
 		x.kind === "ids" ? "token ids" : x.kind === "conv" ? x.does.replace(/ over.*/, "") : x.does,
@@ -702,7 +707,7 @@ function measureOperation(node: PlateNode, options: MeasureOptions): Spec {
 				? "residual stream"
 				: node.id;
 	const lines = [text, ...(other?.notesOf(node) ?? [])].flatMap((x) =>
-		wrapText(x, isCircle && x.length < 36 ? 72 : 118),
+		wrapText(x, isCircle && x.length < 36 ? (isSlim ? 52 : 72) : isSlim ? 90 : 118),
 	);
 	const width = Math.max(...lines.map((x) => textWidth(x)));
 	if (isCircle) {

@@ -55,7 +55,7 @@ import {
 	type Block,
 } from "./zoom";
 
-const NARROW = 760;
+const NARROW = 600;
 /** The size of the opened layer on paper; plate.css has it too. */
 const PAPER_ZOOM = 0.75;
 const WHOLE_HEIGHT = 340;
@@ -517,9 +517,6 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 								` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}
 						</p>
 					)}
-					<p class="caption">
-						Matrices to one scale; norms, heads and cached tokens are symbols.
-					</p>
 					<p class="plate-blocks" data-roving>
 						Every step:{" "}
 						{blocks.map((x, i) => (
@@ -534,6 +531,9 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 								{x.title}
 							</button>
 						))}
+					</p>
+					<p class="caption">
+						Matrices to one scale; norms, heads and cached tokens are symbols.
 					</p>
 				</div>
 			)}
