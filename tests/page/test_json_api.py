@@ -67,7 +67,7 @@ REQUESTS: list[tuple[str, str]] = [
         + "&set=num_hidden_layers=3&set=vocab_size=1000",
     ),
     ("memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4", "memory?model=llama-3-8b&lora=r=16,targets=attention&dtype=bnb-nf4"),
-    ("fit llama-3.1-8b --on 3060,4090", f"fit?{query(model='llama-3.1-8b', on='3060,4090')}"),
+    ("fit llama-3.1-8b --on 3060-12gb,4090", f"fit?{query(model='llama-3.1-8b', on='3060-12gb,4090')}"),
     ("fit minimax-m2 --on 8xh100 --engine vllm", "fit?model=minimax-m2&on=8xh100&engine=vllm"),
     ("fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2", "fit?model=llama-3.1-405b&on=16xh100&layout=tp=8,pp=2"),
     ("flops llama-3-8b --on 64xh100 --mfu 600000tok/s", f"flops?{query(model='llama-3-8b', on='64xh100', mfu='600000tok/s')}"),

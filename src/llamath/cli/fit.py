@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "llamath fit llama-3.1-8b  # which GPUs can run it",
     "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
+    "llamath fit llama-3.1-8b --on this  # this machine",
     "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
     "llamath fit llama-3.1-8b --on 3090,4090,h100  # each of them",

@@ -181,6 +181,11 @@ def find_device(name: str) -> Device:
     known = _names()
     if normalized in known:
         return known[normalized]
+    if normalized == "this":
+        raise LlamathError(
+            "this machine is looked at by the command line alone",
+            hint="`llamath fit MODEL --on this` prints the words that stand for it",
+        )
     if chip := find_chip(name):
         if len(chip) == 1:
             return chip[0]
