@@ -144,13 +144,14 @@ def _text_models_of_wrappers(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what commands store for this user, the key of conversions, out of the user's home; name
+    """Keep what commands store for this user and read of it out of the user's home; name
     the folder that the processes of a run share."""
     base = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
         run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
         patch.setenv("LLAMATH_TEST_RUN", str(run))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

@@ -115,7 +115,7 @@ def rank(row: list[Any]) -> int | None:
 def megatron() -> Iterator[Found]:
     """Microbatch and interleaving are not published: use the fastest that fits; full
     recomputation."""
-    a100, facts = hardware.find_device("a100"), DATA["megatron"]
+    a100, facts = hardware.find_device("a100-80gb"), DATA["megatron"]
     for billions, heads, width, layers, tp, pp, gpus, batch, printed, *_ in facts["rows"]:
         model, dp, s = classic(heads, width, layers), gpus // (tp * pp), facts["s"]
         base = Layout(tp=tp, pp=pp, dp=dp, recompute="full", flash=False, sequence_parallel=False)
@@ -147,7 +147,11 @@ def megatron() -> Iterator[Found]:
 def korthikanti() -> Iterator[Found]:
     """Each model twice: full recomputation without sequence parallelism, selective recomputation
     with it."""
-    a100, facts, s = hardware.find_device("a100"), DATA["korthikanti"], DATA["korthikanti"]["s"]
+    a100, facts, s = (
+        hardware.find_device("a100-80gb"),
+        DATA["korthikanti"],
+        DATA["korthikanti"]["s"],
+    )
     for (name, heads, width, layers, tp, pp, gpus, batch, size), (_, full, selective) in zip(
         facts["configs"]["rows"], facts["seconds"]["rows"], strict=True
     ):

@@ -94,12 +94,12 @@ CHOSEN = {
     "memory/qlora": "memory {} --lora r=8,targets=q,v --dtype bnb-nf4-dq --json",
     "fit/rtx-4090": "fit {} --on rtx-4090 --dtype q4_k_m --kv-dtype q8_0 --context 8192 --json",
     "fit/cards": "fit {} --dtype mxfp4 --context 32k --batch 4 --json",
-    "fit/tp2,pp2": "fit {} --on 4xa100 --layout tp=2,pp=2 --json",
+    "fit/tp2,pp2": "fit {} --on 4xa100-80gb --layout tp=2,pp=2 --json",
     "flops/full": "flops {} --attention full,unpacked,flash --recompute selective --json",
     "flops/bytes": "flops {} --dtype Q4_K_M --kv-dtype fp8 --context 32k --json",
     "flops/rate": "flops {} --context 4096 --on 2048xh800 --mfu 3157407tok/s --json",
     "plan/large": "plan {} --on 1024xh100 --context 8192 --batch-tokens 16M --tokens 15.6T --json",
-    "plan/fixed": "plan {} --on 64xa100 --layout tp=8,pp=2 --training "
+    "plan/fixed": "plan {} --on 64xa100-80gb --layout tp=8,pp=2 --training "
     "optimizer=adamw8bit,grad_dtype=bf16,attention=eager --top 3 --json",
     "plan/serve,latency": "plan {} --on 16xh100 --serve --context 8k --latency 30ms --dtype fp8 "
     "--kv-dtype fp8 --json",

@@ -100,7 +100,7 @@ Count = float | str
 Rate = int | str
 """Bytes per second: `7_000_000_000` or `"7GB/s"`."""
 GPUs = str | Device
-"""GPUs: `"h100"`, `"8xh100"`, `"4090+3060"` in one machine, `"mem=24GiB bw=1TB/s bf16=300TF"`,
+"""GPUs: `"h100"`, `"8xh100"`, `"4090+3090"` in one machine, `"mem=24GiB bw=1TB/s bf16=300TF"`,
 or one device of `gpus()`."""
 Scheme = Literal["hf", "meta", "gguf"]
 
@@ -498,7 +498,7 @@ def fit(
     A model that does not fit is a report with `fits` False, not an error. If `on` is the file
     that `llamath gpus this` wrote of a machine, the report also has the speed to expect there.
 
-    on: GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, 'mem=24GiB bw=1TB/s', or the file that
+    on: GPUs: rtx-4090, 8xh100, 4090+3090 in one machine, 'mem=24GiB bw=1TB/s', or the file that
         `llamath gpus this` wrote.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
@@ -535,7 +535,7 @@ def compare_machines(
 ) -> FitComparison:
     """Tell on which of several machines a model fits, and how fast it can be at most on each.
 
-    on: The GPUs of each machine: ['3060', '2x4090'].
+    on: The GPUs of each machine: ['3090', '2x4090'].
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
@@ -634,7 +634,7 @@ def quants(
     Of a folder or repository with GGUF files, these are listed instead, and the report's `best`
     is the one to choose.
 
-    on: GPUs: rtx-4090, 2x3090, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.
+    on: GPUs: rtx-4090, 2x3090, 4090+3090 in one machine, or 'mem=24GiB bw=1TB/s'.
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
@@ -659,7 +659,7 @@ def place(
     """Tell where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers and
     KTransformers, and bound decode.
 
-    on: GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090.
+    on: GPUs of the machine: rtx-3060-12gb, 2xrtx-4090, 3090+4090.
     ram: RAM of the machine: 64GiB, or with its bandwidth '64GiB bw=89.6GB/s'.
     disk: Bandwidth of a disk, on which what does not fit may stay.
     context: Tokens of each sequence: 8192, 128k, max.
@@ -1350,8 +1350,10 @@ def answer_plan_serving(model: FamilyModel, question: ServingPlanQuestion) -> Se
 
 def _check_cluster(on: tuple[int, Device]) -> None:
     if not on[1].bandwidth:
-        hint = "like 8x mem=80GiB bw=2TB/s bf16=300TF"
-        raise LlamathError(f"a plan needs the memory bandwidth of {on[1].title}", hint=hint)
+        raise LlamathError(
+            f"a plan needs the memory bandwidth of {on[1].title}, which is not known",
+            hint="give it after the name, like 'NAME bw=500GB/s bf16=60TF'",
+        )
 
 
 def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:

@@ -39,7 +39,7 @@ from support.reference_data import computed_slugs, published
 GOLDEN = Path(__file__).parents[1] / "golden"
 SHOWN = {
     "fit-llama-3.1-8b": ("llama-3.1-8b", "--on", "rtx-4090", "--context", "8192"),
-    "fit-llama-1-30b": ("llama-1-30b", "--on", "3xa100", "--context", "2k"),
+    "fit-llama-1-30b": ("llama-1-30b", "--on", "3xa100-80gb", "--context", "2k"),
     "fit-llama-3.1-70b": ("llama-3.1-70b", "--on", "2xh100", "--context", "128k"),
 }
 MODELS = LoadedModels(
@@ -166,13 +166,13 @@ def test_latent_cache_is_whole_on_every_rank() -> None:
 
 
 def test_three_gpus_cannot_divide_52_heads() -> None:
-    report = fit_preset("llama-1-30b", "3xa100")
+    report = fit_preset("llama-1-30b", "3xa100-80gb")
     assert (report.layout.tp, report.layout.pp) == (1, 3)
     assert [x.runs for x in report.stages] == [((0, 20),), ((20, 40),), ((40, 60),)]
     message = " ".join(report.notes)
     assert "52 heads" in message and "20 + 20 + 20" in message and "1, 2, 4, 13, 26, 52" in message
     with pytest.raises(LlamathError, match="TP 3: 52 heads") as refused:
-        fit_preset("llama-1-30b", "3xa100", tp=3)
+        fit_preset("llama-1-30b", "3xa100-80gb", tp=3)
     assert "1, 2, 4, 13, 26, 52" in refused.value.hint and "20 + 20 + 20" in refused.value.hint
 
 
@@ -303,7 +303,7 @@ def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (
         ("h100", "bf16", 989.4e12),
         ("h100", "fp8", 1978.9e12),
-        ("a100", "fp8", 312e12),
+        ("a100-80gb", "fp8", 312e12),
         ("h100", "awq", 989.4e12),
     ):
         at = speed_limits(
@@ -352,7 +352,7 @@ def test_unknown_flops_give_no_prefill_limit() -> None:
 
 
 def test_products_run_in_the_dtype_that_the_device_supports() -> None:
-    h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100"))
+    h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100-32gb"))
     assert (
         find_roof(h100, "fp8", "BF16").dtype,
         find_roof(h100, "nvfp4", "BF16").dtype,
@@ -382,7 +382,7 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
         "llama-3.1-8b --on l4 --context 128k",
         "deepseek-v3 --dtype fp8 --on 8xh100",
         "gpt-oss-120b --dtype bf16 --on h100",
-        "llama-3.1-8b --on rtx-3060",
+        "llama-3.1-8b --on rtx-3060-12gb",
         "llama-3.3-70b --on 3090+4090+5090",
         "qwen3-30b-a3b --on m1-max-64gb --context max",
     ],

@@ -99,7 +99,7 @@ def test_every_recipe_is_faster_for_large_products() -> None:
 @pytest.mark.parametrize(
     "device, request_, message",
     [
-        ("a100", {"fp8": "tensorwise"}, "A100 SXM 80GB has no FP8 products"),
+        ("a100-80gb", {"fp8": "tensorwise"}, "A100 SXM 80GB has no FP8 products"),
         ("h100", {"fp8": "mxfp8"}, "needs the tensor cores of Blackwell"),
         ("h100", {"fp8": "fp9"}, "unknown recipe 'fp9'"),
         ("h100", {"fp8": "current", "rank": 8, "targets": ("all",)}, "adapters are not modeled"),

@@ -24,13 +24,13 @@ from llamath.hardware.kernel_rates import ATTENTION_KERNELS, KernelRates, benchm
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
 
-H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")
+H100, A100 = hardware.find_device("h100"), hardware.find_device("a100-80gb")
 DATA = json.loads((Path(hardware.FOLDER) / "kernels.json").read_text())
 
 
 def test_interpolation_returns_the_measured_points() -> None:
     for table in DATA["attention"]:
-        device = hardware.find_device(table["gpu"])
+        device = hardware.find_device(DATA["gpus"][table["gpu"]][0])
         for row in table["rows"]:
             for i, length in enumerate(row.get("lengths", table["lengths"])):
                 keys = length / 2 if row["causal"] else length
@@ -98,9 +98,9 @@ def test_every_benchmark_has_a_source() -> None:
 
 PRODUCTS = [
     # Azure AI Benchmarking Guide, Azure_Results: TFLOP/s of cuBLASLt with random values, FP16 on A100 and FP8 on H100 and H200
-    ("a100", 2, 4096, 4096, 4096, 228.0),
-    ("a100", 2, 8192, 8192, 8192, 253.7),
-    ("a100", 2, 6144, 12288, 12288, 250.8),
+    ("a100-80gb", 2, 4096, 4096, 4096, 228.0),
+    ("a100-80gb", 2, 8192, 8192, 8192, 253.7),
+    ("a100-80gb", 2, 6144, 12288, 12288, 250.8),
     ("h100", 1, 4096, 4096, 4096, 1216.9),
     ("h100", 1, 8192, 8192, 8192, 1290.1),
     ("h100", 1, 6144, 12288, 12288, 1351.4),

@@ -35,7 +35,7 @@ NAMES = (
     *("qwen3-next-80b-a3b", "llama-1-30b", "phi-4"),
 )
 MODELS = LoadedModels(*NAMES)
-GPUS = ("rtx-3060", "rtx-4090", "a100-40gb", "l4", "h100", "h200", "b200", "mi300x", "t4")
+GPUS = ("rtx-3060-12gb", "rtx-4090", "a100-40gb", "l4", "h100", "h200", "b200", "mi300x", "t4")
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_splits_are_tried_until_one_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    "gpu", ["rtx-3060", "rtx-4090", "t4", "h100", "b200", "mi300x", "m3-max-128gb", "tpu-v5e"]
+    "gpu", ["rtx-3060-12gb", "rtx-4090", "t4", "h100", "b200", "mi300x", "m3-max-128gb", "tpu-v5e"]
 )
 @pytest.mark.slow
 def test_suggested_dtypes_are_supported(gpu: str) -> None:
@@ -138,7 +138,7 @@ def test_suggestions_combine_changes_and_none_beats_another() -> None:
         "--context" in x and "--dtype" in x for x in changes
     )
     small = MemoryCalculator(MODELS["llama-3.1-8b"], MemoryRequest())
-    (first, *_) = Suggester(small, hardware.find_device("rtx-3060"), 1).suggestions()
+    (first, *_) = Suggester(small, hardware.find_device("rtx-3060-12gb"), 1).suggestions()
     assert first.change == "--dtype q8_0"  # not fewer bits, nor fewer tokens
 
 
@@ -146,7 +146,7 @@ def test_suggestions_combine_changes_and_none_beats_another() -> None:
 def test_offload_is_bytes_of_weights_and_bounds_decode() -> None:
     sizes, device = (
         MemoryCalculator(MODELS["llama-3.1-8b"], MemoryRequest()),
-        hardware.find_device("rtx-3060"),
+        hardware.find_device("rtx-3060-12gb"),
     )
     whole, moved = fit(sizes, device), fit(sizes, device, offload=6 * 2**30)
     assert whole.total - moved.total == 6 * 2**30
@@ -166,9 +166,9 @@ def test_offload_is_bytes_of_weights_and_bounds_decode() -> None:
 @pytest.mark.parametrize(
     ("name", "on"),
     [
-        ("llama-3.2-1b", "3060+4090"),
-        ("gpt-oss-20b", "4090+3060"),
-        ("gpt2", "t4+l4+3060"),
+        ("llama-3.2-1b", "3060-12gb+4090"),
+        ("gpt-oss-20b", "4090+3060-12gb"),
+        ("gpt2", "t4+l4+3060-12gb"),
         ("deepseek-v3", "8xh100+4xh200"),
     ],
 )
@@ -214,7 +214,7 @@ def test_layers_are_spread_over_different_gpus_as_evenly_as_possible(name: str) 
 
 
 def test_serving_plans_are_for_equal_gpus() -> None:
-    count, gpu = hardware.parse_devices("3060+4090")
+    count, gpu = hardware.parse_devices("3060-12gb+4090")
     with pytest.raises(LlamathError, match="different GPUs"):
         plan_serving(
             MODELS["gpt2"], MemoryCalculator(MODELS["gpt2"], MemoryRequest()), (count, gpu)

@@ -27,7 +27,7 @@ FACTS = json.loads((Path(__file__).parents[1] / "truth" / "engines.json").read_t
 MIB = 2**20
 
 
-def place(model: str, on: str = "rtx-3060", ram: str = "64GiB", **settings: Any) -> Placement:
+def place(model: str, on: str = "rtx-3060-12gb", ram: str = "64GiB", **settings: Any) -> Placement:
     return llamath.place(model, on=on, ram=ram, context=settings.pop("context", 8192), **settings)
 
 
@@ -44,9 +44,9 @@ def test_bytes_equal_the_buffers_that_llama_cpp_prints(row: dict[str, Any]) -> N
 
 def test_everything_is_placed_exactly_once() -> None:
     for model, on, dtype in (
-        ("gpt-oss-120b", "rtx-3060", "mxfp4_moe"),
-        ("llama-3.1-70b", "3060+4090", "q4_k_m"),
-        ("qwen3-30b-a3b", "rtx-3060", "q8_0"),
+        ("gpt-oss-120b", "rtx-3060-12gb", "mxfp4_moe"),
+        ("llama-3.1-70b", "3060-12gb+4090", "q4_k_m"),
+        ("qwen3-30b-a3b", "rtx-3060-12gb", "q8_0"),
     ):
         report = place(model, on, dtype=dtype)
         placed = sum(x.dense + x.experts for x in report.devices)
@@ -93,7 +93,7 @@ def test_a_dense_model_keeps_its_first_layers_in_ram() -> None:
 
 
 def test_several_cards_are_filled_in_their_order() -> None:
-    report = place("llama-3.1-70b", "3060+4090", dtype="q4_k_m")
+    report = place("llama-3.1-70b", "3060-12gb+4090", dtype="q4_k_m")
     counts = [int(x) for x in re.search(r"--tensor-split ([\d,]+)", report.llama_cpp)[1].split(",")]  # type: ignore[index]
     assert sum(counts) == report.layers_on_gpu + 1 and counts[0] < counts[1]
 
@@ -135,8 +135,8 @@ def test_disk_alone_is_a_usual_drive() -> None:
     "model, on, ram, dtype",
     [
         ("deepseek-v3", "2xrtx-4090", "128GiB", "q4_k_m"),
-        ("llama-3.1-70b", "rtx-3060", "16GiB", "bf16"),
-        ("qwen3-30b-a3b", "rtx-3060", "16GiB", "bf16"),
+        ("llama-3.1-70b", "rtx-3060-12gb", "16GiB", "bf16"),
+        ("qwen3-30b-a3b", "rtx-3060-12gb", "16GiB", "bf16"),
     ],
 )
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
             "fit",
             "gpt-oss-20b",
             "--on",
-            "rtx-3060",
+            "rtx-3060-12gb",
             "--ram",
             "64GiB",
             "--dtype",
@@ -239,7 +239,7 @@ def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
     assert ran.exit_code == 0, ran.output
     root = ElementTree.parse(target).getroot()
     texts = [x.text or "" for x in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert any(x.startswith("GeForce RTX 3060") for x in texts) and any(
+    assert any(x.startswith("GeForce RTX 3060 12GB") for x in texts) and any(
         x.startswith("RAM") for x in texts
     )
 
@@ -249,7 +249,7 @@ def test_forms_agree_and_exit_codes_say_whether_it_fits() -> None:
         "fit",
         "llama-3.1-8b",
         "--on",
-        "rtx-3060",
+        "rtx-3060-12gb",
         "--ram",
         "16GiB",
         "--dtype",
@@ -262,7 +262,7 @@ def test_forms_agree_and_exit_codes_say_whether_it_fits() -> None:
     assert ran.exit_code == 0 and json.loads(ran.stdout) == json.loads(json.dumps(report.to_json()))
     assert (
         CliRunner()
-        .invoke(cli, ["fit", "llama-3.1-405b", "--on", "rtx-3060", "--ram", "16GiB"])
+        .invoke(cli, ["fit", "llama-3.1-405b", "--on", "rtx-3060-12gb", "--ram", "16GiB"])
         .exit_code
         == 1
     )

@@ -64,7 +64,7 @@ SHOWN = {
         "15.6T",
     ),
     "plan-mixtral-8x7b": ("mixtral-8x7b", "--on", "64xh100"),
-    "plan-serve-llama-1-30b": ("llama-1-30b", "--on", "3xa100", "--serve"),
+    "plan-serve-llama-1-30b": ("llama-1-30b", "--on", "3xa100-80gb", "--serve"),
     "plan-serve-deepseek-v3": (
         "deepseek-v3",
         "--on",
@@ -76,7 +76,7 @@ SHOWN = {
         "50ms",
     ),
 }
-H100, A100 = hardware.find_device("h100"), hardware.find_device("a100")
+H100, A100 = hardware.find_device("h100"), hardware.find_device("a100-80gb")
 MODELS = LoadedModels("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b", "gpt2")
 
 
@@ -252,7 +252,7 @@ def test_plans_are_ranked_and_fit() -> None:
     for name, on in (
         ("llama-3-8b", "8xh100"),
         ("mixtral-8x7b", "32xh100"),
-        ("gemma-2-9b", "6xa100"),
+        ("gemma-2-9b", "6xa100-80gb"),
     ):
         report = plan_preset(name, on)
         steps = [x.timing.step for x in report.plans]
@@ -290,7 +290,7 @@ def test_plan_search_agrees_with_brute_force() -> None:
 @pytest.mark.parametrize(
     "name, on, what, why",
     [
-        ("llama-1-30b", "3xa100", "TP 3", "52 heads"),  # vllm#596
+        ("llama-1-30b", "3xa100-80gb", "TP 3", "52 heads"),  # vllm#596
         ("llama-3-8b", "16xh100", "TP 16", "a node has 8 GPUs"),
         ("llama-3-8b", "128xh100", "PP 64", "32 layers"),
         ("llama-3-8b", "8xh100", "CP 4", "8,192 tokens are fewer than 4,096 per rank"),
@@ -301,7 +301,7 @@ def test_plan_search_agrees_with_brute_force() -> None:
             "CP 2",
             "a recurrent state is passed from token to token",
         ),
-        ("gpt2", "5xa100", "TP 5", "12 heads"),
+        ("gpt2", "5xa100-80gb", "TP 5", "12 heads"),
     ],
 )
 def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) -> None:
@@ -442,7 +442,7 @@ def test_padded_vocabulary_is_noted() -> None:
 
 def test_serving_on_three_gpus_uses_a_pipeline() -> None:
     """vllm#596: 52 heads are not divisible by three GPUs; a pipeline of 20 + 20 + 20 layers is possible."""
-    done = run("llama-1-30b", "--on", "3xa100", "--serve")
+    done = run("llama-1-30b", "--on", "3xa100-80gb", "--serve")
     assert (
         re.search(r"^TP 3 +52 heads", done.stdout, re.MULTILINE)
         and "PP 3: 20 + 20 + 20 layers" in done.stdout
@@ -589,7 +589,7 @@ def test_no_plan_exits_with_1() -> None:
         (("llama-3-8b", "--on", "0xh100"), "0 devices"),
         (("llama-3-8b", "--on", "8x mem=80GiB bw=2TB/s"), "no FLOP/s figure"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "tp=3"), "TP 3: 8 GPUs"),
-        (("llama-1-30b", "--on", "3xa100", "--layout", "tp=3"), "TP 3: 52 heads"),
+        (("llama-1-30b", "--on", "3xa100-80gb", "--layout", "tp=3"), "TP 3: 52 heads"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "tp=4,pp=4"), "TP 4 × PP 4 does not divide"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "ep=2"), "the model has no experts"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "tpp=2"), "unknown key 'tpp'"),

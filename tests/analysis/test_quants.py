@@ -126,8 +126,8 @@ def test_largest_file_that_fits_is_chosen(folder: Path) -> None:
 
 def test_files_of_a_repository_are_listed(folder: Path, pair: Any) -> None:
     Hub(*pair, {x.name: x.read_bytes() for x in folder.iterdir()} | {"README.md": b"text"})
-    code, data = run("org/name", "--on", "rtx-3060")
-    here = llamath.quants(folder, on="rtx-3060").to_json()
+    code, data = run("org/name", "--on", "rtx-3060-12gb")
+    here = llamath.quants(folder, on="rtx-3060-12gb").to_json()
     assert (
         code == 0
         and [x["bytes"] for x in data["rows"]] == [x["bytes"] for x in here["rows"]]

@@ -55,20 +55,22 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
         "llama-3.1-70b", on="rtx-4090", context="8k"
     ),
     "fit llama-3-8b": lambda: llamath.rank_gpus("llama-3-8b"),
-    "fit llama-3-8b --on 3060,h100": lambda: llamath.compare_machines(
-        "llama-3-8b", on=["3060", "h100"]
+    "fit llama-3-8b --on 3060-12gb,h100": lambda: llamath.compare_machines(
+        "llama-3-8b", on=["3060-12gb", "h100"]
     ),
     "fit minimax-m2 --on 8xh100 --engine vllm": lambda: llamath.fit_engine(
         "minimax-m2", on="8xh100", engine="vllm"
     ),
-    "fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe": lambda: llamath.place(
-        "gpt-oss-120b", on="rtx-3060", ram="64GiB", dtype="mxfp4_moe"
+    "fit gpt-oss-120b --on rtx-3060-12gb --ram 64GiB --dtype mxfp4_moe": lambda: llamath.place(
+        "gpt-oss-120b", on="rtx-3060-12gb", ram="64GiB", dtype="mxfp4_moe"
     ),
     "fit llama-3.3-70b --on 4xh100 --price $2.5/h": lambda: llamath.cost(
         "llama-3.3-70b", on="4xh100", price="$2.5/h"
     ),
     "fit llama-3.1-70b --draft llama-3.2-1b": lambda: llamath.pair("llama-3.1-70b", "llama-3.2-1b"),
-    "quants llama-3-8b --on rtx-3060": lambda: llamath.quants("llama-3-8b", on="rtx-3060"),
+    "quants llama-3-8b --on rtx-3060-12gb": lambda: llamath.quants(
+        "llama-3-8b", on="rtx-3060-12gb"
+    ),
     "plan llama-3-70b --on 64xh100 --layout tp=8 --top 2": lambda: llamath.plan(
         "llama-3-70b", on="64xh100", layout="tp=8", top=2
     ),

@@ -288,9 +288,9 @@ def test_context_means_the_same_everywhere(command: list[str], context: str) -> 
 
 def test_tensor_parallelism_over_different_gpus_is_limited_by_the_least() -> None:
     found = json.loads(
-        run("fit", "llama-3-8b", "--on", "3060+4090", "--layout", "tp=2", "--json").stdout
+        run("fit", "llama-3-8b", "--on", "3060-12gb+4090", "--layout", "tp=2", "--json").stdout
     )
-    least = json.loads(run("fit", "llama-3-8b", "--on", "2xrtx-3060", "--json").stdout)
+    least = json.loads(run("fit", "llama-3-8b", "--on", "2xrtx-3060-12gb", "--json").stdout)
     assert (
         found["count"] == 2
         and found["gpu"]["memory"] == least["gpu"]["memory"]
@@ -300,13 +300,13 @@ def test_tensor_parallelism_over_different_gpus_is_limited_by_the_least() -> Non
 
 @pytest.mark.slow
 def test_several_machines_are_compared() -> None:
-    done = run("fit", "llama-3.1-8b", "--on", "3060,4090,4090+3060", "--json")
+    done = run("fit", "llama-3.1-8b", "--on", "3060-12gb,4090,4090+3060-12gb", "--json")
     machines = json.loads(done.stdout)["machines"]
     assert done.exit_code == 0 and [x["fits"] for x in machines] == [False, True, True]
-    for machine, on in zip(machines, ("3060", "4090", "4090+3060"), strict=True):
+    for machine, on in zip(machines, ("3060-12gb", "4090", "4090+3060-12gb"), strict=True):
         assert machine == json.loads(run("fit", "llama-3.1-8b", "--on", on, "--json").stdout)
-    assert run("fit", "llama-3.1-70b", "--on", "3060,4090").exit_code == 1
-    assert "lists 2 machines" in run("memory", "llama-3.1-8b", "--on", "3060,4090").stderr
+    assert run("fit", "llama-3.1-70b", "--on", "3060-12gb,4090").exit_code == 1
+    assert "lists 2 machines" in run("memory", "llama-3.1-8b", "--on", "3060-12gb,4090").stderr
 
 
 @pytest.mark.slow

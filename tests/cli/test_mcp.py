@@ -82,7 +82,11 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         {"model": "llama-3-8b", "on": "8xh100", "serve": True},
         "plan llama-3-8b --on 8xh100 --serve",
     ),
-    ("quants", {"model": "llama-3.1-8b", "on": "rtx-3060"}, "quants llama-3.1-8b --on rtx-3060"),
+    (
+        "quants",
+        {"model": "llama-3.1-8b", "on": "rtx-3060-12gb"},
+        "quants llama-3.1-8b --on rtx-3060-12gb",
+    ),
     (
         "fit",
         {"model": "llama-3.1-8b", "on": "h100", "price": "2"},
@@ -90,8 +94,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "fit",
-        {"model": "llama-3.1-8b", "on": "rtx-3060", "ram": "64GiB"},
-        "fit llama-3.1-8b --on rtx-3060 --ram 64GiB",
+        {"model": "llama-3.1-8b", "on": "rtx-3060-12gb", "ram": "64GiB"},
+        "fit llama-3.1-8b --on rtx-3060-12gb --ram 64GiB",
     ),
     ("config", {"model": "llama-3.1-8b"}, "config llama-3.1-8b"),
     ("gpus", {"words": ["h100"]}, "gpus h100"),
@@ -154,8 +158,8 @@ def test_errors_and_notes_reach_the_agent(typed: Typed) -> None:
         ("memory", {"model": "gpt2", "batch": "x"}),
         ("fit", {"model": "gpt2", "format": "xml"}),
         ("run", {"model": "gpt2"}),
-        ("fit", {"model": "llama-3-8b", "on": "rtx-3060", "context": "128k"}),
-        ("fit", {"model": "llama-3-8b", "on": "rtx-3060", "format": "text"}),
+        ("fit", {"model": "llama-3-8b", "on": "rtx-3060-12gb", "context": "128k"}),
+        ("fit", {"model": "llama-3-8b", "on": "rtx-3060-12gb", "format": "text"}),
         ("count", {"model": "gpt2", "format": "brief"}),
         ("count", {"model": "deepseek-v3"}),
     ]
@@ -177,7 +181,7 @@ def test_errors_and_notes_reach_the_agent(typed: Typed) -> None:
         found[6].content[1].text
         == "warning: 131,072 tokens are more than the model's own context, 8,192"
     )
-    assert texts[7] + "\n" == typed("fit", "llama-3-8b", "--on", "rtx-3060").out and texts[
+    assert texts[7] + "\n" == typed("fit", "llama-3-8b", "--on", "rtx-3060-12gb").out and texts[
         8
     ].startswith("GPT-2 small, 124,439,808")
     assert (

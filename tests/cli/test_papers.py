@@ -36,13 +36,16 @@ TABLES: list[tuple[str, Any]] = [
     ("fit llama-3.1-8b --on rtx-4090", lambda: llamath.fit("llama-3.1-8b", on="rtx-4090")),
     ("fit gpt2", lambda: llamath.rank_gpus("gpt2")),
     (
-        "fit llama-3.1-8b --on 3060,4090",
-        lambda: llamath.compare_machines("llama-3.1-8b", on=["3060", "4090"]),
+        "fit llama-3.1-8b --on 3060-12gb,4090",
+        lambda: llamath.compare_machines("llama-3.1-8b", on=["3060-12gb", "4090"]),
     ),
-    ("quants llama-3.1-8b --on rtx-3060", lambda: llamath.quants("llama-3.1-8b", on="rtx-3060")),
     (
-        "fit llama-3.1-8b --on rtx-3060 --ram 64GiB",
-        lambda: llamath.place("llama-3.1-8b", on="rtx-3060", ram="64GiB"),
+        "quants llama-3.1-8b --on rtx-3060-12gb",
+        lambda: llamath.quants("llama-3.1-8b", on="rtx-3060-12gb"),
+    ),
+    (
+        "fit llama-3.1-8b --on rtx-3060-12gb --ram 64GiB",
+        lambda: llamath.place("llama-3.1-8b", on="rtx-3060-12gb", ram="64GiB"),
     ),
     ("plan llama-3-8b --on 8xh100 --top 3", lambda: llamath.plan("llama-3-8b", on="8xh100", top=3)),
     (
@@ -67,7 +70,7 @@ PICTURES = (
     "diff llama-2-7b llama-3-8b",
     "trace llama-3-8b",
     "fit llama-3.1-8b --on rtx-4090 --context 8k",
-    "fit llama-3.1-8b --on rtx-3060 --ram 64GiB",
+    "fit llama-3.1-8b --on rtx-3060-12gb --ram 64GiB",
     "design 8B",
 )
 

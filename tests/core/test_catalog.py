@@ -301,8 +301,8 @@ def test_presets_are_sorted_and_chosen_by_kind() -> None:
     [
         (("qwen", "3"), {"on": "mem=24GiB bw=1TB/s"}),
         (("llama",), {"on": "rtx-4090", "dtype": "q4_k_m", "context": "32k"}),
-        (("phi",), {"on": "2xrtx-3060"}),
-        (("gemma",), {"on": "3060+4090"}),
+        (("phi",), {"on": "2xrtx-3060-12gb"}),
+        (("gemma",), {"on": "3060-12gb+4090"}),
     ],
 )
 def test_presets_that_fit_are_those_of_fit(words: tuple[str, ...], asked: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from support.typed_commands import Typed
 
 pytest.importorskip("uvicorn")
 FOLDER = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
-GPUS = ("rtx-3060", "8xh100", "4090+3060", "mem=24GiB bw=1TB/s bf16=300TF")
+GPUS = ("rtx-3060-12gb", "8xh100", "4090+3060-12gb", "mem=24GiB bw=1TB/s bf16=300TF")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ REQUESTS: list[tuple[str, str]] = [
         + "&set=num_hidden_layers=3&set=vocab_size=1000",
     ),
     ("memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4", "memory?model=llama-3-8b&lora=r=16,targets=attention&dtype=bnb-nf4"),
-    ("fit llama-3.1-8b --on 3060,4090", f"fit?{query(model='llama-3.1-8b', on='3060,4090')}"),
+    ("fit llama-3.1-8b --on 3060-12gb,4090", f"fit?{query(model='llama-3.1-8b', on='3060-12gb,4090')}"),
     ("fit minimax-m2 --on 8xh100 --engine vllm", "fit?model=minimax-m2&on=8xh100&engine=vllm"),
     ("fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2", "fit?model=llama-3.1-405b&on=16xh100&layout=tp=8,pp=2"),
     ("flops llama-3-8b --on 64xh100 --mfu 600000tok/s", f"flops?{query(model='llama-3-8b', on='64xh100', mfu='600000tok/s')}"),
@@ -87,7 +87,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("code llama-3-8b --form math --names hf", "code?model=llama-3-8b&form=math&names=hf"),
     ("names llama-3-8b --names gguf --dtype q4_k_m", "names?model=llama-3-8b&names=gguf&dtype=q4_k_m"),
     ("quants qwen3-8b --on rtx-4090", "quants?model=qwen3-8b&on=rtx-4090"),
-    ("fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe", "fit?model=gpt-oss-120b&on=rtx-3060&ram=64GiB&dtype=mxfp4_moe"),
+    ("fit gpt-oss-120b --on rtx-3060-12gb --ram 64GiB --dtype mxfp4_moe", "fit?model=gpt-oss-120b&on=rtx-3060-12gb&ram=64GiB&dtype=mxfp4_moe"),
     ("fit llama-3.1-8b --on h100 --price 2/h", "fit?model=llama-3.1-8b&on=h100&price=2/h"),
     ("plan llama-3-8b --on 8xh100", "plan?model=llama-3-8b&on=8xh100"),
     ("plan llama-3-70b --on 8xh100 --serve --latency 50ms", "plan?model=llama-3-70b&on=8xh100&serve=true&latency=50ms"),
@@ -264,7 +264,7 @@ def test_answers_are_compressed_for_clients_that_accept_it(place: Place) -> None
 
 
 def test_notes_of_the_command_are_a_header(place: Place) -> None:
-    _, headers, _ = place.ask(f"{place.path}api/fit?model=llama-3-8b&on=rtx-3060&context=128k")
+    _, headers, _ = place.ask(f"{place.path}api/fit?model=llama-3-8b&on=rtx-3060-12gb&context=128k")
     assert headers["llamath-exit-code"] == "1"
     assert (
         json.loads(headers["llamath-notes"])

@@ -11,8 +11,8 @@ MODELS = (
     *("gemma-3-27b", "gpt-oss-20b", "mixtral-8x7b", "deepseek-v3", "qwen3-next-80b-a3b"),
     *("falcon-mamba-7b", "granite-4.0-h-small", "llama-4-scout", "minimax-m2"),
 )
-GPUS = ("rtx-3060", "rtx-4090", "t4", "l4", "a100-40gb", "h100", "h200", "b200", "mi300x")
-MACHINES = ("4090+3060", "mem=24GiB bw=1TB/s bf16=300TF")
+GPUS = ("rtx-3060-12gb", "rtx-4090", "t4", "l4", "a100-40gb", "h100", "h200", "b200", "mi300x")
+MACHINES = ("4090+3060-12gb", "mem=24GiB bw=1TB/s bf16=300TF")
 NUMBERS = (1, 1, 1, 2, 3, 4, 5, 8, 16)
 DTYPES = ("", "", "bf16", "fp8", "awq", "q4_k_m", "bnb-nf4")
 KV_DTYPES = ("", "", "fp8", "q8_0")

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "llamath fit llama-3.1-8b  # which GPUs can run it",
     "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
+    "llamath fit llama-3.1-8b --on this  # this machine",
     "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
-    "llamath fit llama-3.1-8b --on 3060,4090,h100  # each of them",
-    "llamath fit llama-3.3-70b --on 4090+3060 --dtype q4_k_m  # both in one machine",
+    "llamath fit llama-3.1-8b --on 3090,4090,h100  # each of them",
+    "llamath fit llama-3.3-70b --on 4090+3090 --dtype q4_k_m  # both in one machine",
     "llamath fit minimax-m2 --on 8xh100 --engine vllm  # will vLLM start?",
-    "llamath fit gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe  # what stays in RAM?",
+    "llamath fit gpt-oss-120b --on rtx-3060-12gb --ram 64GiB --dtype mxfp4_moe  # what is in RAM?",
     "llamath fit llama-3.3-70b --on 4xh100 --price '$2.5/h'  # what does it cost?",
     "llamath fit llama-3.1-70b --draft llama-3.2-1b  # does the draft belong to it?",
 )

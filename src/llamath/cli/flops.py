@@ -15,7 +15,7 @@ _EXAMPLES = (
     "llamath flops llama-3.1-405b --context 8k",
     "llamath flops llama-3-8b --on 64xh100 --mfu 600000tok/s",
     "llamath flops google/gemma-3-4b-it --context 4k --images 2x1024",
-    "llamath flops llama-2-70b --on 2048xa100 --mfu 150TFLOP/s,counted_by=palm",
+    "llamath flops llama-2-70b --on 2048xa100-80gb --mfu 150TFLOP/s,counted_by=palm",
 )
 
 

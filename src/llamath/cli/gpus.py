@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,10 +12,12 @@ from ..api import gpus as find_gpus
 from ..questions.sampling_settings import SamplingSettings
 from ..questions.value_kinds import GPU_NAMES
 from ..render.progress import Progress
+from ..utils.errors import LlamathError
 from .command_group import command as make_command
 from .model_options import force_option
 from .output import TABLES, echo_report, is_captured, write_file
 from .question_options import completed
+from .this_machine_option import remember_measured
 
 _EXAMPLES = (
     "llamath gpus",
@@ -66,6 +69,8 @@ def _measure(model: str | None, path: str | None, *, force: bool, form: str | No
     llama = open_model(model, _OPTIONS)
     with Progress("measuring"):
         report = measure(llama)
+    with suppress(LlamathError):  # the model is too small for a calibration
+        remember_measured(report.calibration)
     if path is not None:
         write_file(path, json.dumps(report.calibration.to_json(), indent=1) + "\n", overwrite=force)
     echo_report(report, form)

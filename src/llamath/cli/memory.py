@@ -39,7 +39,7 @@ def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> in
     """
     of_training = asked.names_only(TrainingQuestion)
     if not isinstance(model, Model):
-        return _print_header(model, form, bool(asked.given))
+        return _print_header(model, form, bool(asked.typed))
     if of_training == ["layout"]:
         split = Call("fit", Name("model"), on=Name("gpus"))
         raise click.UsageError(

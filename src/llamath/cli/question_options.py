@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 import click
 
 from ..questions.settings import Field, Question, Settings, Spec
-from ..questions.shared_fields import MODEL_NAME
+from ..questions.shared_fields import GPUS_OR_FILE, MODEL_NAME
 from ..questions.value_kinds import SERIES_NAME, YES_OR_NO, Kind, Several
-from ..utils.errors import ArgumentError
+from ..utils.errors import ArgumentError, safe
 from .model_options import MODEL, SERIES, CompletedText
+from .output import is_captured, note
+from .this_machine_option import names_this, replace_this
+from .user_defaults import settings_path, user_defaults
 
 Q = TypeVar("Q", bound=Question)
 
@@ -48,21 +51,28 @@ class FieldArgument(click.Argument):
 class Asked:
     """What the options of a command ask, for the question that the command chooses."""
 
-    def __init__(self, questions: tuple[type[Question], ...], given: Mapping[str, Any]) -> None:
-        self._questions, self.given = questions, given
+    def __init__(
+        self,
+        questions: tuple[type[Question], ...],
+        typed: Mapping[str, Any],
+        defaults: Mapping[str, Any] = {},
+    ) -> None:
+        self._questions, self.typed = questions, typed
+        self.given = {**defaults, **typed}
 
     def names_only(self, question: type[Question]) -> list[str]:
         """Return the given options that no other question of the command has."""
         others = {x for q in self._questions if q is not question for x in q.described}
-        return [x for x in self.given if x in question.described and x not in others]
+        return [x for x in self.typed if x in question.described and x not in others]
 
     def parse(self, question: type[Q], **more: Any) -> Q:
         """Return a question; an option of another one is an error."""
         for other in self._questions:
-            for name in self.given:
+            for name in self.typed:
                 if name in other.described and name not in question.described:
                     raise ArgumentError(name, f" is for {other.about}, not for {question.about}")
-        values = {x: _for_field(x, question, y) for x, y in self.given.items()}
+        taken = (x for x in self.given if x in question.described or x in self.typed)
+        values = {x: _for_field(x, question, self.given[x]) for x in taken}
         return question.parse(**values | more)
 
 
@@ -118,7 +128,8 @@ def asks(
         def wrapper(*arguments: Any, **rest: Any) -> int | None:
             values = {name: rest.pop(name) for name in fields}
             given = {x: y for x, y in values.items() if y not in (None, (), False)}
-            return command(*arguments, asked=Asked(questions, given), **rest)
+            asked = _complete(questions, given, rest.get("form"))
+            return command(*arguments, asked=asked, **rest)
 
         decorated: Callable[..., int | None] = wrapper
         for name, field in reversed(fields.items()):
@@ -129,6 +140,30 @@ def asks(
         return decorated
 
     return decorate
+
+
+def _complete(
+    questions: tuple[type[Question], ...], typed: dict[str, Any], form: str | None
+) -> Asked:
+    """Return what is asked, with this machine in place of `this` and the defaults of the user; a
+    program gets neither, and with --json no defaults.
+    """
+    if is_captured():
+        return Asked(questions, typed)
+    defaults: dict[str, str] = {}
+    if form != "json":
+        defaults = user_defaults(click.get_current_context().info_name or "", typed)
+    if typed.get("on") == "all":  # in place of a default
+        del typed["on"]
+    if defaults:
+        told = ", ".join(f"{x} {safe(y, 60)}" for x, y in defaults.items())
+        note(f"{told}: from {safe(settings_path(), 200)}")
+    for values in (typed, defaults):
+        if isinstance(on := values.get("on"), str) and names_this(on):
+            fields = [q.described["on"] for q in questions if "on" in q.described]
+            takes_file = any(x.kind is GPUS_OR_FILE for x in fields)
+            values["on"] = replace_this(on, takes_file=takes_file)
+    return Asked(questions, typed, defaults)
 
 
 def _option(

@@ -64,7 +64,7 @@ class FitQuestion(Question):
     on: tuple[int, Device] | str | None = ask(
         GPUS_OR_FILE,
         default=None,
-        help="GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, 'mem=24GiB bw=1TB/s', or the file "
+        help="GPUs: rtx-4090, 8xh100, 4090+3090 in one machine, 'mem=24GiB bw=1TB/s', or the file "
         "that `llamath gpus this` wrote.",
     )
     dtype: str = DTYPE
@@ -82,7 +82,7 @@ class MachinesQuestion(Question):
     report: ClassVar[str] = "FitComparison"
 
     on: tuple[tuple[int, Device], ...] = ask(
-        GPU_NAMES.several(), help="The GPUs of each machine: ['3060', '2x4090']."
+        GPU_NAMES.several(), help="The GPUs of each machine: ['3090', '2x4090']."
     )
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
@@ -148,7 +148,7 @@ class QuantsQuestion(Question):
     on: tuple[int, Device] | None = ask(
         GPU_NAMES,
         default=None,
-        help="GPUs: rtx-4090, 2x3090, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.",
+        help="GPUs: rtx-4090, 2x3090, 4090+3090 in one machine, or 'mem=24GiB bw=1TB/s'.",
     )
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT

@@ -116,7 +116,7 @@ class PlaceQuestion(Question):
     about: ClassVar[str] = "the placement"
 
     on: tuple[int, Device] = ask(
-        GPU_NAMES, help="GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090."
+        GPU_NAMES, help="GPUs of the machine: rtx-3060-12gb, 2xrtx-4090, 3090+4090."
     )
     ram: Ram = ask(
         _RAM,

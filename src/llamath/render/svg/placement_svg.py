@@ -27,10 +27,9 @@ def placement_svg(report: Placement) -> str:
     sequences = (
         f"{format_count(report.batch, 'sequence')} of {format_count(report.context, 'token')}"
     )
-    detail = (
-        f"{report.dtype}, cache in {report.kv_dtype}; {sequences}; decode at most "
-        f"{report.decode_ceiling:,.3g} tokens/s"
-    )
+    ceiling = report.decode_ceiling
+    speed = "unknown" if ceiling is None else f"at most {ceiling:,.3g} tokens/s"
+    detail = f"{report.dtype}, cache in {report.kv_dtype}; {sequences}; decode {speed}"
     height = TOP + STEP * len(report.devices) + 150
     shapes = [
         text((LEFT, 40), title, size=18, bold=True),

@@ -183,8 +183,8 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
     """
     if not gpu.bandwidth:
         raise LlamathError(
-            f"a cost needs the memory bandwidth of {gpu.title}",
-            hint="like 8x mem=80GiB bw=2TB/s bf16=300TF",
+            f"a cost needs the memory bandwidth of {gpu.title}, which is not known",
+            hint="give it after the name, like 'NAME bw=500GB/s bf16=60TF'",
         )
     context = calculator.context
     if not 0 < request.output < context:

@@ -11,7 +11,7 @@ from ....hardware import Device
 from ....questions.layout import Layout
 from ....render.report import Report
 from ....render.tables import Bar, Bars, Cell, Column, Part, Table, Text, heading
-from ....utils.errors import ArgumentError
+from ....utils.errors import Argument, ArgumentError
 from ....utils.number_format import format_bytes, format_count, format_giga, format_rate
 from ....utils.record_type import Record
 from ..memory.cache_bytes import sum_cache_specs
@@ -235,8 +235,9 @@ class FitReport(Report):
 
     def _speed(self) -> Iterator[Part]:
         if self.ceilings is None:
-            text = "speed: unknown without the memory bandwidth, such as bw=1TB/s"
-            yield Text(text, apart=True)
+            unknown = (x.title for x in self.stage_gpus if not x.bandwidth)
+            text = f"speed: unknown, as the memory bandwidth of {next(unknown)} is"
+            yield Text(f"{text}; bw=500GB/s after its name gives one", apart=True)
             return
         limits = self.ceilings
         yield Table(
@@ -255,7 +256,7 @@ class FitReport(Report):
         yield "decode", decode.tokens_per_second, each, None, because
         if prefill is None:
             unknown = Cell(None, text="unknown")
-            yield "prefill", unknown, None, None, "the vendor publishes no FLOP/s for this GPU"
+            yield "prefill", unknown, None, None, "no FLOP/s are known for this GPU"
         else:
             sequences = format_sequences(self.batch, self.context)
             because = f"{sequences}: {_reason(prefill, 'on each GPU')}"
@@ -363,9 +364,21 @@ def fit(
         ceilings=limits,
         expected=None if calibration is None or limits is None else calibration.expected(limits),
         instead=() if fits else tuple(Suggester(calculator, gpu, count).suggestions()),
-        notes=(*layout_notes(shards, replicas, context, cache_of_one_copy), *calculator.notes),
+        notes=(
+            *layout_notes(shards, replicas, context, cache_of_one_copy),
+            *_shared_memory(gpu),
+            *calculator.notes,
+        ),
         checkpoint_notes=calculator.checkpoint_notes,
     )
+
+
+def _shared_memory(gpu: Device) -> Iterator[str]:
+    if gpu.unified and gpu.memory == gpu.nominal:
+        yield (
+            f"{gpu.title} shares its memory with the system and its programs, which need a part: "
+            f"{Argument('on', f'{gpu.name} mem=24GiB')} says how much is left"
+        )
 
 
 def _fit_mixed(calculator: MemoryCalculator, gpu: Device, count: int) -> FitReport:

@@ -101,7 +101,7 @@ def host_bandwidth(device: Device) -> int:
     """Return the bytes per second at which a GPU reads the memory of the host; 0 if the two
     share one memory.
     """
-    if device.vendor == "Apple":
+    if device.unified:
         return 0
     return device.link if "PCIe" in device.kind else _PCIE_5
 
@@ -242,5 +242,5 @@ def _peak_assumption(roof: _Roof) -> str:
     return (
         f"products at the {roof.dtype} rate, {roof.peak / 1e12:,.0f} TFLOP/s"
         if roof.peak
-        else "no FLOP/s are published"
+        else "no FLOP/s are known"
     )

@@ -53,7 +53,7 @@ class PlacedShare(Record):
     cache: int
     own: int  # bytes of the engine
     read: float  # bytes that a decode step is expected to read
-    bandwidth: int
+    bandwidth: int  # 0: unknown
     layers: tuple[int, int] = (0, 0)  # those whose attention is here
 
     @property
@@ -129,10 +129,17 @@ class Placement(Report):
         return sum(bool(x.experts) for x in self.sizes.layers[: self.cpu_experts])
 
     @property
-    def decode_ceiling(self) -> float:
-        """Upper bound on tokens per second of all sequences."""
+    def decode_ceiling(self) -> float | None:
+        """Upper bound on tokens per second of all sequences; None: a bandwidth is unknown."""
+        if self._unknown:
+            return None
         seconds = sum(x.seconds for x in self.devices)
         return self.batch / seconds if seconds else 0.0
+
+    @property
+    def _unknown(self) -> str:
+        """The device whose bandwidth would be needed and is not known."""
+        return next((x.device for x in self.devices if x.read and not x.bandwidth), "")
 
     @property
     def summary(self) -> str:
@@ -142,8 +149,10 @@ class Placement(Report):
                 f"{self.model.name}: {format_bytes(self.shortfall)} fit neither the GPUs nor "
                 "the RAM"
             )
+        ceiling = self.decode_ceiling
+        speed = "speed unknown" if ceiling is None else f"at most {ceiling:.1f} tokens/s"
         flags = " ".join(self.llama_cpp.replace("\\\n", " ").split())
-        return f"{self.model.name}: {flags}; at most {self.decode_ceiling:.1f} tokens/s"
+        return f"{self.model.name}: {flags}; {speed}"
 
     @property
     def headline(self) -> str:
@@ -179,6 +188,11 @@ class Placement(Report):
 
     @property
     def _speed(self) -> str:
+        if self._unknown:
+            return (
+                f"unknown, as the memory bandwidth of {self._unknown} is; bw=500GB/s after its "
+                "name gives one"
+            )
         shares = (x for x in self.devices if x.seconds)
         times = " + ".join(f"{x.seconds * 1000:.3g} ms {x.device}" for x in shares)
         text = (
