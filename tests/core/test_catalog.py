@@ -96,7 +96,7 @@ def check_file(slug: str) -> None:
             r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", stated.get("released", "2020-01")
         )
         assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", stated.get("license", "mit"))
-    known = {"released", "license", "context", "name", "note"}
+    known = {"released", "license", "context", "name", "note", "unknown_keys"}
     assert all(x and set(x) <= known for x in own_facts.values())
     assert data.get("grade", "") in {"", *catalog.GRADES} - {"file"}
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)
@@ -410,3 +410,19 @@ def test_a_plus_in_a_name_counts() -> None:
     assert catalog.find_preset("Command A+").slug == "command-a-plus"
     assert catalog.find_preset("Command R+").slug == "command-r-plus"
     assert catalog.find_preset("Command A").slug == "command-a"
+
+
+@pytest.mark.slow
+def test_unknown_keys_are_said_and_not_shown() -> None:
+    sheet = llamath.facts("ibm-granite/granite-4.1-30b")
+    assert sheet.positions == "RoPE, θ not known" and "rope_theta" in sheet.notes[-1]
+    for name, released in {
+        "nemotron 3 ultra 550b-a55b": False,
+        "kimi-k2.6": False,
+        "kimi-k2.5": True,
+    }.items():
+        sheet = llamath.facts(name)
+        assert any(x.released for x in sheet.weights) == released, name
+        assert any("quantization_config in the config of" in x for x in sheet.notes) != released
+    note = "a LoRA adapter of rank 32 for Qwen/Qwen3.6-27B, counted without it"
+    assert note in llamath.load("BTL-3 27B").notes

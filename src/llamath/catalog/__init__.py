@@ -40,7 +40,8 @@ class Preset(Record):
     # ids with the first id's date, license and context, such as the instruct model published with
     # it
     same_release: tuple[str, ...] = ()
-    # of other ids: those of date, license and context that are known, a name and a note
+    # of other ids: those of date, license and context that are known, a name, a note, and further
+    # unknown keys
     facts: Mapping[str, Mapping[str, Any]] = {}
     # name of the model whose architecture this is, where facts of `public_id` are unknown
     architecture_of: str = ""
@@ -65,9 +66,8 @@ class Preset(Record):
             released=facts.get("released"),
             license=facts.get("license"),
             organization=_organization(public_id),
-            config=_with_context(self.config, facts["context"])
-            if "context" in facts
-            else self.config,
+            config=_config_of(self.config, facts),
+            unknown_keys=(*self.unknown_keys, *facts.get("unknown_keys", ())),
             architecture_of=self.name if unknown else "",
             unknown=unknown,
             note=facts.get("note", ""),
@@ -133,10 +133,14 @@ def _organization(public_id: str) -> str | None:
     return ORGANIZATIONS.get(public_id.partition("/")[0])
 
 
-def _with_context(config: Mapping[str, Any], context: int) -> dict[str, Any]:
-    """Return a config with another context length, in the section of the text model where it is
-    stated there.
+def _config_of(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of an id with these facts: with its context length, in the section of the
+    text model where it is stated there, and without a dtype where another one's is not its own.
     """
+    if "quantization_config" in facts.get("unknown_keys", ()):
+        config = {x: y for x, y in config.items() if x not in ("dtype", "torch_dtype")}
+    if (context := facts.get("context")) is None:
+        return config
     key = "max_position_embeddings"
     text = config.get("text_config")
     if isinstance(text, Mapping) and key not in config:
