@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
 
 from . import embedded
-from .catalog import Preset, find_preset, find_public_id
+from .catalog import Preset, find_preset, find_public_id, find_refused, refusal
 from .checkpoint.meta_args import (
     META_NAME_OF_KEY,
     ModelArgs,
@@ -41,6 +41,7 @@ from .utils.errors import (
     ImpossibleModel,
     LlamathError,
     Name,
+    RemoteError,
     UnknownModel,
     nearest,
     safe,
@@ -534,13 +535,25 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         return _find_at(text, problems)
     if find_repo(text) is not None:
         preset = find_public_id(text)
-        return _find_at(text, problems) if preset is None else _preset_config(preset)
+        return _find_unlisted(text, problems) if preset is None else _preset_config(preset)
     if (args := parse_args_text(text)) is not None:
         return FoundConfig(name=short_args(args) or "model", source="the given keys", keys=args)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         hint = "a model is a config.json, params.json, their folder, a preset or a public id"
         raise ConfigError(f"{safe(text)} does not exist", hint=hint)
     return _preset_config(find_preset(text))
+
+
+def _find_unlisted(text: str, problems: list[FormatError] | None) -> FoundConfig:
+    """Find the configuration of a repository that is no preset's; of a model that is known and
+    refused, the reason counts where it cannot be read.
+    """
+    try:
+        return _find_at(text, problems)
+    except RemoteError:
+        if (refused := find_refused(text)) is None:
+            raise
+        raise refusal(refused) from None
 
 
 def _preset_config(preset: Preset) -> FoundConfig:

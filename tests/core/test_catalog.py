@@ -69,6 +69,7 @@ def check_file(slug: str) -> None:
         text = file.read()
     data = json.loads(text)
     optional = {"aliases", "released", "license", "organization", "same_release", "facts"}
+    optional |= {"grade", "unknown_keys"}
     keys = [
         "name",
         "ids",
@@ -79,6 +80,8 @@ def check_file(slug: str) -> None:
         "same_release",
         "facts",
         "source",
+        "grade",
+        "unknown_keys",
         "parameters",
         "config",
     ]
@@ -93,7 +96,9 @@ def check_file(slug: str) -> None:
             r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", stated.get("released", "2020-01")
         )
         assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", stated.get("license", "mit"))
-    assert all(x and set(x) <= {"released", "license", "context"} for x in own_facts.values())
+    known = {"released", "license", "context", "name", "note", "unknown_keys"}
+    assert all(x and set(x) <= known for x in own_facts.values())
+    assert data.get("grade", "") in {"", *catalog.GRADES} - {"file"}
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)
     assert all(type(data[key]) is str and data[key] for key in ("name", "source"))
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
@@ -136,12 +141,15 @@ def test_an_id_has_no_facts_of_its_sibling() -> None:
             found = catalog.find_public_id(known.upper())
             assert found is not None and found.public_id == known
             if known in (preset.ids[0], *preset.same_release):
-                assert found == preset.replace(public_id=known) and not found.notes
+                assert found == preset.replace(public_id=known) and not found.unknown
                 continue
             own = preset.facts.get(known, {})
             assert (found.released, found.license) == (own.get("released"), own.get("license"))
-            assert len(found.notes) == (len(own) < 3) and all(
-                preset.name in x and known in x for x in found.notes
+            unknown = len({"released", "license", "context"} & set(own)) < 3
+            of_preset = found.replace(unknown=(), note="").notes
+            siblings = [x for x in found.notes if x not in (*of_preset, own.get("note"))]
+            assert len(siblings) == unknown and all(
+                preset.name in x and known in x for x in siblings
             )
 
 
@@ -364,3 +372,57 @@ def test_series_are_dated_in_their_order() -> None:
     ):
         dates = [PRESETS[x].released or "" for x in series]
         assert dates == sorted(dates) and all(dates)
+
+
+def test_id_with_a_wrong_letter_is_refused_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked a network"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    for wrong, right in {
+        "Qwen/Qwen2.5-7B-Instrut": "Qwen/Qwen2.5-7B-Instruct",
+        "meta-lama/Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
+        "mistralai/Mistral-7B-v0.1x": "mistralai/Mistral-7B-v0.1",
+        "poolside/Lagnua-XS.2": "poolside/Laguna-XS.2",
+    }.items():
+        with pytest.raises(llamath.LlamathError, match="one letter differs from") as found:
+            llamath.load(wrong)
+        assert right in str(found.value) and f"hf://{wrong}" in found.value.hint
+    for other in ("Qwen/Qwen2.5-9B", "Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-8B-Chat"):
+        assert catalog.misspelled_ids(other) == []
+
+
+def test_unknown_id_without_network_says_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    monkeypatch.setattr("socket.getaddrinfo", connect)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    with pytest.raises(
+        llamath.LlamathError, match="not known here, and the Hub cannot be"
+    ) as found:
+        llamath.load("Qwen/Qwen2.5-9B")
+    assert "did you mean Qwen/Qwen" in found.value.hint
+    with pytest.raises(llamath.LlamathError, match="is refused, not guessed: of its config only"):
+        llamath.load("inclusionAI/Ling-2.6-1T")
+
+
+def test_a_plus_in_a_name_counts() -> None:
+    assert catalog.find_preset("Command A+").slug == "command-a-plus"
+    assert catalog.find_preset("Command R+").slug == "command-r-plus"
+    assert catalog.find_preset("Command A").slug == "command-a"
+
+
+@pytest.mark.slow
+def test_unknown_keys_are_said_and_not_shown() -> None:
+    sheet = llamath.facts("ibm-granite/granite-4.1-30b")
+    assert sheet.positions == "RoPE, θ not known" and "rope_theta" in sheet.notes[-1]
+    for name, released in {
+        "nemotron 3 ultra 550b-a55b": False,
+        "kimi-k2.6": False,
+        "kimi-k2.5": True,
+    }.items():
+        sheet = llamath.facts(name)
+        assert any(x.released for x in sheet.weights) == released, name
+        assert any("quantization_config in the config of" in x for x in sheet.notes) != released
+    note = "a LoRA adapter of rank 32 for Qwen/Qwen3.6-27B, counted without it"
+    assert note in llamath.load("BTL-3 27B").notes

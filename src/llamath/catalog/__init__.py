@@ -7,10 +7,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..utils.errors import Call, UnknownModel, nearest, safe
 from ..utils.record_type import Record
+
+if TYPE_CHECKING:
+    from .refused_models import RefusedModel
 
 FOLDER = os.path.dirname(__file__)
 
@@ -32,14 +35,18 @@ class Preset(Record):
     source: str
     parameters: int
     config: Mapping[str, Any]
+    grade: str = "file"  # where the configuration is from, one of `GRADES`
+    unknown_keys: tuple[str, ...] = ()  # of the configuration, those that are not known here
     # ids with the first id's date, license and context, such as the instruct model published with
     # it
     same_release: tuple[str, ...] = ()
-    # of other ids: those of date, license and context that are known
+    # of other ids: those of date, license and context that are known, a name, a note, and further
+    # unknown keys
     facts: Mapping[str, Mapping[str, Any]] = {}
     # name of the model whose architecture this is, where facts of `public_id` are unknown
     architecture_of: str = ""
     unknown: tuple[str, ...] = ()  # what is unknown of `public_id`: context, license, date
+    note: str = ""  # on `public_id`
 
     def for_id(self, public_id: str) -> Preset:
         """Return the preset of one of its ids; what is not known of this id is not taken from
@@ -54,39 +61,66 @@ class Preset(Record):
             if key not in facts
         )
         return self.replace(
-            name=public_id.rpartition("/")[2],
+            name=facts.get("name", public_id.rpartition("/")[2]),
             public_id=public_id,
             released=facts.get("released"),
             license=facts.get("license"),
             organization=_organization(public_id),
-            config=_with_context(self.config, facts["context"])
-            if "context" in facts
-            else self.config,
+            config=_config_of(self.config, facts),
+            unknown_keys=(*self.unknown_keys, *facts.get("unknown_keys", ())),
             architecture_of=self.name if unknown else "",
             unknown=unknown,
+            note=facts.get("note", ""),
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not known of an id that has another one's architecture."""
-        if not self.unknown:
-            return ()
-        *others, last = self.unknown
-        words = f"{', '.join(others)} and {last}" if others else last
-        return (
-            f"same architecture as {self.architecture_of}; {words} of {self.public_id} "
-            f"{'are' if others else 'is'} not known here",
-        )
+        """What is not known of an id that has another one's architecture, and of its
+        configuration.
+        """
+        notes = [self.note] if self.note else []
+        if self.unknown:
+            notes.append(
+                f"same architecture as {self.architecture_of}; {_words(self.unknown)} of "
+                f"{self.public_id} {_verb(self.unknown)} not known here"
+            )
+        if self.unknown_keys:
+            notes.append(
+                f"{_words(self.unknown_keys)} in the config of {self.public_id} "
+                f"{_verb(self.unknown_keys)} not known here"
+            )
+        return tuple(notes)
+
+
+GRADES = {
+    "file": "config.json as published, or a published table of dimensions",
+    "copy": "config.json of a quantized copy",
+    "subset": "keys of config.json as others quote them; the published total agrees",
+    "assembled": "keys from several sources; the published total agrees",
+    "defaults": "defaults of the class in transformers; the published total agrees",
+}
+"""How far the configuration of a preset is the published one."""
+
+
+def _words(names: tuple[str, ...]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _verb(names: tuple[str, ...]) -> str:
+    return "are" if len(names) > 1 else "is"
 
 
 def normalize_name(name: str) -> str:
-    """Return a name without case and punctuation, for comparison."""
-    return "".join(x for x in name.lower() if x.isalnum())
+    """Return a name without case and punctuation, for comparison; a plus counts, as Command R+ is
+    not Command R.
+    """
+    return "".join(x for x in name.lower().replace("+", "plus") if x.isalnum())
 
 
 def normalize_with_dots(name: str) -> str:
     """Return a name without case and punctuation except dots: OPT 1.3B is not OPT 13B."""
-    return "".join(x for x in name.lower() if x.isalnum() or x == ".")
+    return "".join(x for x in name.lower().replace("+", "plus") if x.isalnum() or x == ".")
 
 
 FORMS = (normalize_with_dots, normalize_name)
@@ -99,10 +133,14 @@ def _organization(public_id: str) -> str | None:
     return ORGANIZATIONS.get(public_id.partition("/")[0])
 
 
-def _with_context(config: Mapping[str, Any], context: int) -> dict[str, Any]:
-    """Return a config with another context length, in the section of the text model where it is
-    stated there.
+def _config_of(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of an id with these facts: with its context length, in the section of the
+    text model where it is stated there, and without a dtype where another one's is not its own.
     """
+    if "quantization_config" in facts.get("unknown_keys", ()):
+        config = {x: y for x, y in config.items() if x not in ("dtype", "torch_dtype")}
+    if (context := facts.get("context")) is None:
+        return config
     key = "max_position_embeddings"
     text = config.get("text_config")
     if isinstance(text, Mapping) and key not in config:
@@ -136,6 +174,8 @@ def read_preset(slug: str) -> Preset:
         source=data["source"],
         parameters=data["parameters"],
         config=data["config"],
+        grade=data.get("grade", "file"),
+        unknown_keys=tuple(data.get("unknown_keys", ())),
         same_release=tuple(data.get("same_release", ())),
         facts=data.get("facts", {}),
     )
@@ -156,10 +196,66 @@ def find_public_id(text: str) -> Preset | None:
     )
 
 
+def find_refused(name: str) -> RefusedModel | None:
+    """Return the refused model of a name or public id, or None; without case and punctuation."""
+    from .refused_models import REFUSED_MODELS
+
+    wanted = normalize_with_dots(name)
+    return next(
+        (
+            x
+            for x in REFUSED_MODELS
+            for known in (x.name, x.public_id, x.public_id.rpartition("/")[2])
+            if normalize_with_dots(known) == wanted
+        ),
+        None,
+    )
+
+
+def refusal(model: RefusedModel) -> UnknownModel:
+    """Return the error for a model that is known and refused."""
+    return UnknownModel(
+        f"{model.name} ({model.public_id}) is refused, not guessed: {model.reason}",
+        hint=f"with a network, hf://{model.public_id} reads its config.json; "
+        f"{Call('models')} lists the presets",
+    )
+
+
 def nearest_ids(public_id: str) -> list[str]:
     """Return the public ids of presets that are most similar to another id."""
-    known = {normalize_name(x): x for preset in presets() for x in preset.ids}
+    known = _public_ids()
     return [known[x] for x in nearest(normalize_name(public_id), known, cutoff=0.8)]
+
+
+@cache
+def _public_ids() -> dict[str, str]:
+    return {normalize_name(x): x for preset in presets() for x in preset.ids}
+
+
+def misspelled_ids(public_id: str) -> list[str]:
+    """Return the public ids that differ from another id by one letter, or by two that are
+    exchanged; a digit is no letter, as it makes another version.
+    """
+    wanted = public_id.lower()
+    return [
+        known
+        for preset in presets()
+        for known in preset.ids
+        if abs(len(known) - len(wanted)) < 2 and _differs_by_a_letter(known.lower(), wanted)
+    ]
+
+
+def _differs_by_a_letter(a: str, b: str) -> bool:
+    start = _common_length(a, b)
+    a, b = a[start:], b[start:]
+    end = _common_length(a[::-1], b[::-1])
+    a, b = a[: len(a) - end], b[: len(b) - end]
+    return (a + b).isalpha() and (max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1]))
+
+
+def _common_length(a: str, b: str) -> int:
+    pairs = zip(a, b, strict=False)
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
 @cache
@@ -177,7 +273,8 @@ def _by_other_name(form: Callable[[str], str]) -> dict[str, tuple[str, str]]:
         for alias in preset.aliases:
             found.setdefault(form(alias), (preset.slug, ""))
         for public_id in preset.ids:
-            for text in (public_id, public_id.rpartition("/")[2]):
+            own_name = preset.facts.get(public_id, {}).get("name", public_id)
+            for text in (public_id, public_id.rpartition("/")[2], own_name):
                 found.setdefault(form(text), (preset.slug, public_id))
     return found
 
@@ -191,6 +288,8 @@ def find_preset(name: str) -> Preset:
             if found := names(form).get(form(name)):
                 slug, public_id = found
                 return read_preset(slug).for_id(public_id) if public_id else read_preset(slug)
+    if refused := find_refused(name):
+        raise refusal(refused)
     known = {normalize_name(x): x for preset in presets() for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
     hint = (

@@ -42,10 +42,10 @@ _STUB_KEYS = 2
 alone; GGUF folders often have one."""
 _NOT_THERE = frozenset(("no_checkpoint", "unreadable"))
 """Codes of errors that say that files are missing, not that they are damaged."""
-_NOT_FOUND = frozenset(("unauthorized", "missing", "offline"))
-"""Codes of errors that a misspelled name has."""
 _UNREACHABLE = frozenset(("offline", "network", "timeout", "dropped"))
 """Codes of errors that say that the Hub cannot be asked."""
+_NOT_FOUND = frozenset(("unauthorized", "missing")) | _UNREACHABLE
+"""Codes of errors that a misspelled name has."""
 
 
 class FoundConfig(Record):
@@ -334,13 +334,21 @@ def find_repo(text: str) -> Repo | None:
 
 
 def _require_hub(text: str, repo: Repo) -> None:
-    """Raise if a repository must not be looked up on the Hub: offline, or if the text is a path
-    in an existing folder.
+    """Raise if a repository must not be looked up on the Hub: offline, if the text is a path in
+    an existing folder, or if it is the id of a preset with a wrong letter.
     """
     from .hub_cache import cache_folder, find_cached
     from .repo_id import is_offline
 
     cached = find_cached(repo)
+    if cached is None and text == repo.id:
+        from ..catalog import find_public_id, misspelled_ids
+
+        if find_public_id(text) is None and (near := misspelled_ids(text)):
+            raise UnknownModel(
+                f"{safe(text)} is not known here, and one letter differs from {' and '.join(near)}",
+                hint=f"did you mean {near[0]}? hf://{safe(text)} asks the Hub for this name",
+            )
     if is_offline():
         found = (
             "is incomplete in the Hugging Face cache"
@@ -368,11 +376,11 @@ def _with_nearest_ids(error: RemoteError, repo: Repo | None) -> RemoteError:
     from ..catalog import nearest_ids
 
     near = nearest_ids(repo.id)
-    message = (
-        str(error)
-        if error.code == "offline"
-        else (f"{safe(repo.id)} does not exist here and cannot be read from the Hub: {error}")
-    )
+    message = str(error)
+    if error.code in _UNREACHABLE - {"offline"}:
+        message = f"{safe(repo.id)} is not known here, and the Hub cannot be asked: {error}"
+    elif error.code != "offline":
+        message = f"{safe(repo.id)} does not exist here and cannot be read from the Hub: {error}"
     return RemoteError(
         error.code,
         message,

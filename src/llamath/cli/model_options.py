@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..render.progress import Progress
-from ..utils.errors import Argument, FormatError, LlamathError, UnknownModel, safe
+from ..utils.errors import Argument, FormatError, LlamathError, RemoteError, UnknownModel, safe
 from .command_group import shared_option
 from .output import PictureFile, echo_report, note, warn
 
@@ -293,6 +293,8 @@ def _count_header(model: str, error: UnknownModel) -> HeaderCount:
     try:
         with Progress("reading headers"):
             return count_header(model, str(error))
+    except RemoteError:
+        raise error from None
     except FormatError as problem:
         raise (error if problem.code == "no_checkpoint" else problem) from None
 

@@ -358,6 +358,9 @@ def fact_sheet(model: FamilyModel) -> FactSheet:
         notes.append(f"KV cache, FLOPs and hardware are unknown: {error}")
     layers = tree.layers
     mixers, ffns = tuple(_mixer_facts(tree)), tuple(_ffn_facts(layers))
+    if preset is not None and "rope_theta" in preset.unknown_keys:
+        unknown = "RoPE, θ not known"
+        mixers = tuple(x.replace(positions=x.positions and unknown) for x in mixers)
     patterns = (mixer_pattern(layers), ffn_pattern(layers))
     kinds = tuple(_kinds(tree))
     return FactSheet(

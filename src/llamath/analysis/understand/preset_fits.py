@@ -68,6 +68,7 @@ def fitting_presets(
         notes.append(f"not known, counted only or not in this dtype: {', '.join(refused)}")
     return presets.replace(
         models=tuple(x for x, _ in found),
+        refused=(),
         on=gpus_option(count, gpu),
         fits=tuple(x for _, x in found),
         notes=tuple(notes),

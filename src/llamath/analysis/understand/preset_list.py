@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from ...catalog import Preset, normalize_name, presets, read_preset, slugs
+from ...catalog.refused_models import REFUSED_MODELS, RefusedModel
 from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.blocks import AttentionBase, Decoder
 from ...core.mixers import RecurrentMixer
@@ -44,6 +45,7 @@ class PresetSummary(Record):
     released: str | None  # YYYY-MM-DD or YYYY-MM
     license: str | None
     source: str
+    grade: str  # how far its configuration is the published one, one of `GRADES`
 
 
 class PresetFit(Record):
@@ -63,24 +65,28 @@ class PresetList(Report):
     """Presets; iterable. Of those that fit on GPUs, `fits` has the memory and the speed."""
 
     models: tuple[PresetSummary, ...]
+    refused: tuple[RefusedModel, ...] = ()  # known by these names, and not counted
     on: str = ""
     fits: tuple[PresetFit, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the presets, and with GPUs what fits on these."""
-        fits = {"on": self.on, "fits": self.fits, "notes": self.notes} if self.on else {}
-        return {x: encode_json(y) for x, y in {"models": self.models, **fits}.items()}
+        """Return the presets and the refused models, or with GPUs what fits on these."""
+        rest: dict[str, object] = {"refused": self.refused}
+        if self.on:
+            rest = {"on": self.on, "fits": self.fits, "notes": self.notes}
+        return {x: encode_json(y) for x, y in {"models": self.models, **rest}.items()}
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self.models)
+        return bool(self.models or self.refused)
 
     @property
     def summary(self) -> str:
         """The size of a single preset, or the number of presets and the range of their sizes."""
         if not self.models:
-            return f"no preset fits on {self.on}"
+            many = format_count(len(self.refused), "refused model")
+            return f"no preset fits on {self.on}" if self.on else f"no preset, {many}"
         if self.on:
             largest = max(self.models, key=lambda x: x.total)
             many = format_count(len(self.models), "preset")
@@ -120,8 +126,11 @@ class PresetList(Report):
             yield Table(columns=_FIT_COLUMNS, rows=rows)
             yield Text(f"{self.summary}; 1 sequence each; tokens/s are upper bounds")
             return
-        yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.models)))
-        yield Text(format_count(len(self.models), "preset"))
+        if self.models:
+            yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.models)))
+            yield Text(format_count(len(self.models), "preset"))
+        for x in self.refused:
+            yield Text(f"refused: {x.name}, {x.public_id}: {x.reason}", hanging="  ")
 
 
 _COLUMNS = (
@@ -189,13 +198,19 @@ def find_presets(
     words: Sequence[str] = (),
     sort: str | None = None,
 ) -> PresetList:
-    """Return the presets that have all these words in their name, ids, aliases or family; a kind
-    of `model_kinds` chooses those of this kind. Words that match nothing are an error.
+    """Return the presets and the refused models that have all these words in their name, ids,
+    aliases or family; a kind of `model_kinds` chooses those of this kind. Words that match nothing
+    are an error.
 
     `sort` is one of `SORT_KEYS`.
     """
     found = [x for x in presets() if all(_matches(x, word.lower()) for word in words)]
-    if not found:
+    refused = tuple(
+        x
+        for x in REFUSED_MODELS
+        if all(_is_part(word.lower(), f"{x.name} {x.public_id}".lower()) for word in words)
+    )
+    if not found and not refused:
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
         hint = (
@@ -206,7 +221,8 @@ def find_presets(
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
     summaries = [_summarize_preset(x.slug) for x in found]
     return PresetList(
-        models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries)
+        models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries),
+        refused=refused,
     )
 
 
@@ -237,6 +253,7 @@ def _summarize_preset(slug: str) -> PresetSummary:
         released=preset.released,
         license=preset.license,
         source=preset.source,
+        grade=preset.grade,
     )
 
 
@@ -248,12 +265,16 @@ def _matches(preset: Preset, word: str) -> bool:
 
 
 def _has_word(preset: Preset, word: str) -> bool:
-    """Return whether a word is in a preset's names; a number must be the beginning of a part, so
-    that `3` does not match 13B.
+    """Return whether a word is in a preset's names."""
+    own = (x["name"] for x in preset.facts.values() if "name" in x)
+    names = (preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)
+    return _is_part(word, " ".join((*names, *own)).lower())
+
+
+def _is_part(word: str, names: str) -> bool:
+    """Return whether a word is in names; a number must be the beginning of a part, so that `3`
+    does not match 13B.
     """
-    names = " ".join(
-        (preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)
-    ).lower()
     if word[:1].isdigit():
         return any(
             x.startswith(word)

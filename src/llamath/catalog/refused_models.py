@@ -1,0 +1,105 @@
+"""Models that are known by name and refused: their configuration, or what it means, is not known
+here, and is not guessed.
+"""
+
+from __future__ import annotations
+
+from ..utils.record_type import Record
+
+
+class RefusedModel(Record):
+    """A published model that cannot be counted, with what is known of it."""
+
+    name: str
+    public_id: str
+    released: str
+    license: str
+    reason: str
+
+
+REFUSED_MODELS = tuple(
+    RefusedModel(name=name, public_id=public_id, released=released, license=terms, reason=reason)
+    for name, public_id, released, terms, reason in (
+        (
+            *("Antares 1B", "fdtn-ai/antares-1b", "2026-07-21", "apache-2.0"),
+            "hidden_size, num_attention_heads, num_key_value_heads and shared_intermediate_size "
+            "of its config are not known here; 40 layers with a vocabulary of 100,352 and 80 KiB "
+            "of cache per token fit many",
+        ),
+        (
+            *("Ling 2.5 1T", "inclusionAI/Ling-2.5-1T", "2026-02-15", "mit"),
+            "of its config only the numbers of layers are known here: 10 with latent attention, "
+            "70 with lightning attention",
+        ),
+        (
+            *("Ling 2.6 1T", "inclusionAI/Ling-2.6-1T", "2026-04-23", "mit"),
+            "of its config only the numbers of layers are known here: 10 with latent attention, "
+            "70 with lightning attention",
+        ),
+        (
+            *("Motif 3 Beta", "Motif-Technologies/Motif-3-Beta", "2026-07-21"),
+            "motif-non-commercial",
+            "neither the widths in its config nor the weights of its attention (GDLA) are known "
+            "here",
+        ),
+        (
+            *("Xiaomi MiMo-V2.5 310B", "XiaomiMiMo/MiMo-V2.5", "2026-04-22", "mit"),
+            "its config and its towers for images, video and sound are not known here; MiMo V2 "
+            "Flash has another order of layers",
+        ),
+        (
+            *("GLM-5.3-Flash", "zai-org/GLM-5.3-Flash", "2026-08-26", "mit"),
+            "linear_attn_config of its config is not understood here",
+        ),
+        (
+            *("Grok 2.5 270B", "xai-org/grok-2", "2025-08-22", "grok-2-community"),
+            "intermediate_size of its config is not known here, and Grok1ForCausalLM is not "
+            "counted",
+        ),
+        (
+            *("LongCat-Flash-Lite 68.5B-A3B", "meituan-longcat/LongCat-Flash-Lite"),
+            *("2026-01-28", "mit"),
+            "its tables of n-grams (longcat_flash_ngram) are not counted here",
+        ),
+        (
+            *("Mistral Large 3", "mistralai/Mistral-Large-3-675B-Instruct-2512"),
+            *("2025-12-02", "apache-2.0"),
+            "the experts and the vision encoder of its params.json are not understood here",
+        ),
+        (
+            *("Nanbeige 4.2 3B", "Nanbeige/Nanbeige4.2-3B", "2026-07-21", "apache-2.0"),
+            "its layers are passed twice (model_type nanbeige), which is not counted here",
+        ),
+        (
+            *("Ouro-Thinking 2.6B", "ByteDance/Ouro-2.6B-Thinking", "2025-10-29", "apache-2.0"),
+            "its layers are passed four times (model_type ouro), which is not counted here",
+        ),
+        (
+            *("Sarvam 30B", "sarvamai/sarvam-30b", "2026-03-03", "apache-2.0"),
+            "its model_type sarvam_moe is not counted here",
+        ),
+        (
+            *("Sarvam 105B", "sarvamai/sarvam-105b", "2026-03-03", "apache-2.0"),
+            "its model_type sarvam_mla is not counted here",
+        ),
+        (
+            *("Solar Open 2", "upstage/Solar-Open2-250B", "2026-07-22", "upstage-solar"),
+            "its model_type solar_open2 is not counted here",
+        ),
+        (
+            *("Xiaomi MiMo-V2.5-Pro 1.02T", "XiaomiMiMo/MiMo-V2.5-Pro", "2026-04-22", "mit"),
+            "its joined queries, keys and values (fused_qkv) are not counted here, and "
+            "hybrid_layer_pattern of its config is not known",
+        ),
+        (
+            *("xLSTM 7B", "NX-AI/xLSTM-7b", "2025-03-17", "nxai-community"),
+            "its cells are recurrences of their own (model_type xlstm), which are not counted here",
+        ),
+        (
+            *("ZAYA1-8B", "Zyphra/ZAYA1-8B", "2026-05-06", "apache-2.0"),
+            "its config is known by defaults alone, which make 8.84B parameters instead of the "
+            "published 8.4B",
+        ),
+    )
+)
+"""Refused models, by name."""

@@ -1,0 +1,116 @@
+"""Compare the presets with the models of the public architecture gallery; printed as the tables of
+docs/concepts/coverage.md.
+
+`tests/truth/gallery.json` has the gallery's facts, `tests/truth/gallery_differences.json` who is
+right where they differ, and why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llamath
+from llamath.analysis.understand.fact_sheet import FactSheet
+from llamath.catalog import find_public_id, find_refused
+
+TRUTH = Path(__file__).parents[1] / "tests" / "truth"
+FIELDS = (
+    *("total", "active", "context", "vocabulary", "layers", "windows"),
+    *("kv_bytes_per_token", "license", "released"),
+)
+_K = {"128,000": 131072, "256,000": 262144, "1,000,000": 1048576}
+"""Contexts that the gallery rounds: 128k for 131,072."""
+
+
+@cache
+def gallery() -> tuple[dict[str, Any], ...]:
+    """Return the gallery's models."""
+    return tuple(json.loads((TRUTH / "gallery.json").read_text()))
+
+
+@cache
+def differences() -> dict[str, Any]:
+    """Return the explained differences, and the gallery's words for licenses."""
+    data: dict[str, Any] = json.loads((TRUTH / "gallery_differences.json").read_text())
+    return data
+
+
+@cache
+def sheet(public_id: str) -> FactSheet | None:
+    """Return what is known here of a public id, or None for a refused one."""
+    if find_public_id(public_id) is None:
+        assert find_refused(public_id) is not None, public_id
+        return None
+    return llamath.facts(public_id)
+
+
+def found_differences() -> dict[tuple[str, str], tuple[object, object]]:
+    """Return the gallery's value and that of llamath for each model and field in which they
+    differ; what either does not say is no difference.
+    """
+    found = {}
+    for entry in gallery():
+        facts = sheet(entry["hub_id"])
+        for field in FIELDS if facts is not None else ():
+            theirs, ours, agree = _compare(field, entry, facts)  # type: ignore[arg-type]
+            if theirs is not None and ours is not None and not agree:
+                found[entry["hub_id"], field] = (theirs, ours)
+    return found
+
+
+def _compare(field: str, entry: dict[str, Any], facts: FactSheet) -> tuple[Any, Any, bool]:
+    """Return the gallery's value, that of llamath, and whether they agree."""
+    if field in ("total", "active"):
+        theirs = entry[f"{field}_number"]
+        ours: Any = facts.total if field == "total" else facts.active
+        return theirs, ours, theirs is not None and agrees_as_printed(theirs, ours)
+    if field == "context":
+        theirs, ours = entry["context"], facts.context
+        return theirs, ours, ours in (_integer(theirs), _K.get(theirs))
+    if field == "vocabulary":
+        theirs, ours = entry["vocab"], facts.vocabulary
+        return theirs, ours, theirs is not None and _integer(theirs) == ours
+    if field == "layers":
+        theirs, ours = sum(layer_numbers(entry["layers"])), facts.layers
+        return theirs, ours, theirs == ours
+    if field == "windows":
+        match = re.search(r"(\d+) (?:sliding-window|chunked)", str(entry["layers"]))
+        ours = sum(x.layers for x in facts.mixers if x.window is not None)
+        return match and int(match[1]), ours, match is not None and int(match[1]) == ours
+    if field == "kv_bytes_per_token":
+        theirs, ours = entry[field], facts.kv_per_token
+        return theirs, ours, ours is not None and abs(theirs - ours) <= 0.05 * 1024
+    if field == "license":
+        theirs, ours = differences()["licenses"][entry["license"]], facts.license
+        return theirs, ours, theirs == ours
+    theirs, ours = entry["released"], facts.released
+    return theirs, ours, ours is not None and theirs.startswith(ours)
+
+
+def agrees_as_printed(printed: int, count: int) -> bool:
+    """Whether a count rounds to the digits of a printed number: 400B may be 398.6B."""
+    unit = 10 ** (len(str(printed)) - len(str(printed).rstrip("0")))
+    return abs(printed - count) * 2 <= unit
+
+
+def layer_numbers(text: str | int) -> Iterator[int]:
+    """Yield the numbers of layers in the gallery's words: `6 GQA + 23 Mamba-2` is 6 and 23;
+    layers for multi-token prediction are no layers of the model.
+    """
+    text = re.sub(r"\+ \d+ MTP layers?", "", str(text)).partition(" × ")[0]
+    return (int(x) for x in re.findall(r"(?<![\w.-])\d+(?=$| )", text))
+
+
+def _integer(text: str) -> int | None:
+    match = re.match(r"\d{1,3}(?:,\d{3})+(?!\d)", text)
+    return int(match[0].replace(",", "")) if match else None
+
+
+if __name__ == "__main__":
+    for (model, field), (theirs, ours) in found_differences().items():
+        print(f"{model:55} {field:20} {theirs!s:>18} {ours!s:>18}")
