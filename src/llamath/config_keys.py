@@ -1021,6 +1021,31 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "whether the gate of delta attention is one matrix (Kimi K3)",
             "weights of the gate",
         ),
+        "linear_attn_config.num_kv_heads": (
+            "keys and values of delta attention; null: as many as queries (Solar Open 2)",
+            _FIXED,
+        ),
+        "kda_use_full_proj": (
+            "whether forget and output gates of delta attention are one matrix each (Solar Open 2)",
+            "weights of the gates",
+        ),
+        "kda_allow_neg_eigval": (
+            "whether the steps of delta attention go up to 2, not 1 (Solar Open 2)",
+            "compute: the state",
+        ),
+        "gqa_interval": (
+            "n: delta attention in n layers after each with attention (Solar Open 2)",
+            "weights of the mixers; cache; compute",
+        ),
+        "gqa_layers": (
+            "layers with attention, counted from 0 (Solar Open 2)",
+            "weights of the mixers; cache; compute",
+        ),
+        "use_gqa_gate": (
+            "whether a sigmoid gate multiplies what the heads return (Solar Open 2)",
+            "weights of the gate; compute",
+        ),
+        "use_gqa_gate_bias": ("whether this gate has a bias (Solar Open 2)", "weights: a bias"),
         "kda_safe_gate": (
             "whether the decay of delta attention has a lower bound (Ling)",
             "compute: the state",
@@ -1698,6 +1723,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "scale_depth": ("each branch is multiplied by this / √L (MiniCPM)", _ONE_FACTOR),
     },
     "Positions": {
+        "use_rope": (
+            "whether attention rotates queries and keys (Solar Open 2)",
+            "compute: the rotary angles",
+        ),
         "max_position_embeddings": (
             "number of positions it was trained for; the model itself has no limit",
             "cache: of a full context",
@@ -1923,6 +1952,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "attention_layers": ("the type of each layer again (GPT-Neo)", _FIXED),
         "qk_head_dim": ("the size of a query or key head, n + p", _FIXED),
+        "q_head_dim": ("the size of a query head again, n + p (Sarvam)", _FIXED),
+        "hc_rate": ("residual streams; there is one (Solar Open 2)", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),
         "block_norm_eps": ("the epsilon of the norms again", _FIXED),
         "ff_factor": ("F / d, judging by its name; not read by transformers (Falcon)", _FIXED),

@@ -135,6 +135,18 @@ class GatedDeltaNet(RecurrentMixer):
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
 
 
+class LowRank(Block):
+    """up(down x): a matrix of low rank, as an adapter (LoRA, arXiv:2106.09685)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"up": Cut(0, "heads", "copy")}
+    down: Linear
+    up: Linear
+    heads: int  # of the queries, keys or values that are its output
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.up(m, self.down(m, x))
+
+
 class KimiDeltaAttention(RecurrentMixer):
     """The delta rule with a decay for each channel of a key (Kimi Linear, arXiv:2510.26692); each
     head keeps S `[head_dim, head_dim]`.
@@ -144,7 +156,7 @@ class KimiDeltaAttention(RecurrentMixer):
     g = bound · sigmoid(exp(a_log) · (forget x + dt_bias)); the step is s = sigmoid(beta x): S ←
     diag(exp(g)) S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq. The result is out(norm(y) · sigmoid(gate
     x)), y normalized per head. The projections `forget` and `gate` are one matrix each, or two
-    narrow ones.
+    narrow ones: with `forget_down` and `gate_down`, or as a `LowRank`.
     """
 
     short_name: ClassVar[str] = "KDA"
@@ -173,12 +185,12 @@ class KimiDeltaAttention(RecurrentMixer):
     key_conv: Convolution
     value_conv: Convolution
     forget_down: Linear | None = None
-    forget: Linear
+    forget: Linear | LowRank
     dt_bias: Weight
     a_log: Weight
     beta: Linear
     gate_down: Linear | None = None
-    gate: Linear
+    gate: Linear | LowRank
     norm: Norm
     out: Linear
     heads: int
@@ -186,6 +198,7 @@ class KimiDeltaAttention(RecurrentMixer):
     activation: str
     lower_bound: float | None = None
     l2_eps: float = 1e-6
+    beta_factor: float = 1.0  # of the steps; 2: the state's eigenvalues may be negative
 
     def forward(self, m: Machine[X], x: X) -> X:
         h = self.head_dim
@@ -203,7 +216,7 @@ class KimiDeltaAttention(RecurrentMixer):
             g = m.decay(m.split_heads(m.softplus(forget, self.dt_bias), h), self.a_log)
         else:
             g = m.bounded_decay(forget, self.a_log, self.dt_bias, h, self.lower_bound)
-        beta = m.act(m.to_float32(self.beta(m, x)), "sigmoid")
+        beta = m.scale(m.act(m.to_float32(self.beta(m, x)), "sigmoid"), self.beta_factor)
         y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))
         gate = m.act(
             m.to_float32(m.split_heads(self.gate(m, apply_optional(self.gate_down, m, x)), h)),

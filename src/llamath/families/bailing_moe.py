@@ -32,14 +32,29 @@ NAMES = HF.with_changes(
 
 @family("bailing_moe bailing_moe_v2", hf=NAMES, gguf=GGUF_QKV, gguf_arch="bailingmoe2")
 def bailing_moe(c: Config) -> Decoder:
+    second = "score_function" in c or c.get("model_type", "") == "bailing_moe_v2"
+    c.require("norm_head", False, "no published model normalizes the rows of its head")
+    moe = (
+        kimi_experts(c, c.dim("d", "hidden_size"), groups=8, kept=4, factor=1.0)
+        if second
+        else _first_experts(c, c.dim("d", "hidden_size"))
+    )
+    if not c.get("moe_router_enable_expert_bias", second):
+        moe = moe.replace(correction=None)
+    return ling_decoder(c, moe, norms=second, theta=6e5, dense=0)
+
+
+def ling_decoder(c: Config, moe: MoE, *, norms: bool, theta: float, dense: int) -> Decoder:
+    """Read a model of Ling's layers with these experts; the others are the family's defaults:
+    whether heads have norms, the base of the positions, and how many layers are dense.
+    """
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-6)
-    second = "score_function" in c or c.get("model_type", "") == "bailing_moe_v2"
     norm, head_norm = (
         rms(d, eps),
-        rms(heads.head_dim, eps) if c.get("use_qk_norm", second) else None,
+        rms(heads.head_dim, eps) if c.get("use_qk_norm", norms) else None,
     )
-    rope = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim)), theta=6e5)
+    rope = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim)), theta=theta)
     attn = gqa(
         d,
         heads,
@@ -49,10 +64,6 @@ def bailing_moe(c: Config) -> Decoder:
         q_norm=head_norm,
         k_norm=head_norm,
     )
-    c.require("norm_head", False, "no published model normalizes the rows of its head")
-    moe = kimi_experts(c, d, groups=8, kept=4, factor=1.0) if second else _first_experts(c, d)
-    if not c.get("moe_router_enable_expert_bias", second):
-        moe = moe.replace(correction=None)
     c.ignore(
         "partial_rotary_factor",
         "moe_shared_expert_intermediate_size",
@@ -60,12 +71,12 @@ def bailing_moe(c: Config) -> Decoder:
         "sliding_window",
         "max_window_layers",
     )
-    dense = Layer(
+    layer = Layer(
         attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
     )
     layers, mtp = (
-        dense_first(c, dense, dense.replace(mlp=moe), default=0),
-        mtp_layers(c, V, d, dense.replace(mlp=moe)),
+        dense_first(c, layer, layer.replace(mlp=moe), default=dense),
+        mtp_layers(c, V, d, layer.replace(mlp=moe)),
     )
     return decoder(
         V,

@@ -120,9 +120,9 @@ ROPE_TYPES: Mapping[str, tuple[type[Rope], Mapping[str, _Read]]] = {
     ),
 }
 """`rope_type` → the rotary embedding, and how each of its fields is read."""
-_OTHER_NAMES = {"mrope": "default", "su": "longrope"}
-"""Names of the same kinds: positions of images, which a text has one of, and LongRoPE's first
-name."""
+_OTHER_NAMES = {"mrope": "default", "su": "longrope", "deepseek_yarn": "yarn"}
+"""Names of the same kinds: positions of images, which a text has one of, LongRoPE's first name, and
+DeepSeek's YaRN, which differs by the keys that are present."""
 
 
 def read_rope(

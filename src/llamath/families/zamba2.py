@@ -13,6 +13,7 @@ from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.expr import Expr
 from ..core.machine import Machine, X
 from ..core.mixers import (
+    LowRank,
     Mamba2,
     MambaSizes,
     SharedBlockLayer,
@@ -25,18 +26,6 @@ from .mamba_shared import MAMBA2_LAYOUTS, checked_sizes, mamba2_names
 from .registry import family
 from .rope_shared import read_rope
 from .zamba_shared import MAMBA_MODULES, hybrid_kinds, shared_attention, zamba_names
-
-
-class LowRank(Block):
-    """up(down x): a matrix of low rank, as an adapter of another one (LoRA, arXiv:2106.09685)."""
-
-    cuts: ClassVar[dict[str, Cut]] = {"up": Cut(0, "heads", "copy")}
-    down: Linear
-    up: Linear
-    heads: int  # of the queries, keys or values that are its output
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return self.up(m, self.down(m, x))
 
 
 class NoAdapter(Block):
