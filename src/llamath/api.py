@@ -914,8 +914,9 @@ def models(
 
     The words dense, moe, hybrid, recurrent and vision choose a kind of models.
 
-    With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it.
-    The weights are those of each config, unless `dtype` is given.
+    With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it;
+    those that are slower than one reads come last. Unless `dtype` is given, the weights are those
+    of each config, or in the largest format of at least 4 bits that fits.
 
     words: Words that must all occur in the name; dense, moe, hybrid, recurrent and vision choose a
         kind.
@@ -1071,16 +1072,22 @@ def answer_models(question: ModelsQuestion) -> PresetList:
         if used := next((x for x in ("dtype", "context") if x in question.changed), ""):
             raise ArgumentError(used, " is for models that fit on GPUs, and needs these")
         return find_presets(question.words, question.sort)
-    from .analysis.understand.preset_fits import fitting_presets
+    from .analysis.understand.preset_fits import best_first, fitting_presets
 
-    def sizes(preset: str) -> MemoryCalculator:
-        model = load_family(preset)
-        return _calculator(model, question.dtype, context=_context(model, question.context))
+    last: dict[str, FamilyModel] = {}
+
+    def sizes(preset: str, dtype: str) -> MemoryCalculator:
+        if preset not in last:
+            last.clear()
+            last[preset] = load_family(preset)
+        model = last[preset]
+        return _calculator(model, dtype, context=_context(model, question.context))
 
     number, gpu = question.on
     asked = question.context if isinstance(question.context, int) else None
-    presets = find_presets(question.words, question.sort or "params")
-    return fitting_presets(presets, sizes, gpu, number, asked)
+    presets = find_presets(question.words, question.sort)
+    found = fitting_presets(presets, sizes, gpu, number, asked, question.dtype)
+    return found if question.sort else best_first(found)
 
 
 def answer_design(

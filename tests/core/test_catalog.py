@@ -14,8 +14,10 @@ import pytest
 
 import llamath
 from llamath import catalog
+from llamath.analysis.size.fit.fit_report import FitReport
 from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.understand.preset_list import READING
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
@@ -318,20 +320,51 @@ def test_presets_that_fit_are_those_of_fit(words: tuple[str, ...], asked: dict[s
     fits = {x.preset: x for x in found.fits}
     assert [x.preset for x in found] == list(fits) and fits and found.rows()
     assert [x.total for x in found] == sorted((x.total for x in found), reverse=True)
+    assert all((x.decode_ceiling or 0) > READING for x in found.fits) and found.best_first
     context = parse_tokens(asked.get("context", "1"))
+    smaller = () if "dtype" in asked else ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "awq", "nvfp4")
     for x in llamath.models(*words):
-        try:
-            report = llamath.fit(x.preset, **asked)
-        except llamath.LlamathError:
-            assert x.preset not in fits
+        own = fit_or_none(x.preset, **asked)
+        fit = fits.get(x.preset)
+        if own is None or (x.context or context) < context:
+            assert fit is None
             continue
-        assert (x.preset in fits) == (report.fits and (x.context or context) >= context), x.preset
-        if x.preset in fits:
-            stage, gpu = report.fullest
-            fit = fits[x.preset]
-            assert (fit.total, fit.memory, fit.context) == (stage.total, gpu.memory, report.context)
-            assert fit.max_context == report.max_context and report.ceilings is not None
-            assert fit.decode_ceiling == report.ceilings.decode.tokens_per_second
+        tried = (own, *(fit_or_none(x.preset, **asked, dtype=y) for y in smaller))
+        best = next((y for y in tried if y is not None and y.fits), None)
+        assert (fit is None) == (best is None), x.preset
+        if fit is None or best is None:
+            continue
+        assert fit.dtype == best.dtype or (best is not own and fit.dtype in ("fp8", "nvfp4"))
+        report = own if own.fits else llamath.fit(x.preset, **asked, dtype=fit.dtype)
+        stage, gpu = report.fullest
+        assert (fit.total, fit.memory, fit.context) == (stage.total, gpu.memory, report.context)
+        assert fit.max_context == report.max_context and report.ceilings is not None
+        assert fit.decode_ceiling == report.ceilings.decode.tokens_per_second
+
+
+def fit_or_none(preset: str, **asked: Any) -> FitReport | None:
+    try:
+        return llamath.fit(preset, **asked)
+    except llamath.LlamathError:
+        return None
+
+
+def test_slow_presets_come_last_and_unknown_speed_is_said() -> None:
+    """At 20 GB/s, a model of more than some 4 GB is slower than one reads."""
+    slow = llamath.models("llama-3", on="mem=48GiB bw=20GB/s")
+    rates = [x.decode_ceiling or 0 for x in slow.fits]
+    reached = [x >= READING for x in rates]
+    assert True in reached and False in reached and reached == sorted(reached, reverse=True)
+    for speed in (True, False):
+        sizes = [x.total for x, y in zip(slow, reached, strict=True) if y == speed]
+        assert sizes == sorted(sizes, reverse=True)
+    sort = [x.preset for x in llamath.models("llama-3", on="mem=48GiB bw=20GB/s", sort="date")]
+    assert sort != [x.preset for x in slow] and set(sort) == {x.preset for x in slow}
+    unknown = llamath.models("llama-3", on="rtx-4070-laptop")
+    assert unknown and all(x.decode_ceiling is None for x in unknown.fits)
+    said = "as the memory bandwidth of GeForce RTX 4070 Laptop 8GB is not known"
+    assert said in " ".join(unknown.terminal_text().split())
+    assert {x.dtype for x in unknown.fits} > {"bf16"}
 
 
 def test_no_fitting_preset_is_a_verdict() -> None:

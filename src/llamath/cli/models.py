@@ -12,7 +12,8 @@ _EXAMPLES = (
     "llamath models",
     "llamath models qwen 3",
     "llamath models moe --sort date",
-    "llamath models --on rtx-4090 --dtype q4_k_m  # which run on my card?",
+    "llamath models --on rtx-4070 --context 8k  # which run on my card?",
+    "llamath models coder --on this",
 )
 
 
@@ -22,8 +23,8 @@ def command(*, asked: Asked, form: str | None) -> int:
     """List the presets whose name, id or family contains all WORDS; the words dense, moe, hybrid,
     recurrent and vision choose a kind of models. Exit code 2: none does.
 
-    With --on, those that fit on these GPUs, largest first, as `llamath fit` says it: memory, the
-    longest context, and the limit of decode. Exit code 1: none fits.
+    With --on, those that fit on these GPUs, best first, as `llamath fit` says it: the dtype, the
+    memory, the longest context, and the limit of decode. Exit code 1: none fits.
     """
     from ..api import answer_models
 

@@ -20,8 +20,9 @@ class ModelsQuestion(Question):
 
     The words dense, moe, hybrid, recurrent and vision choose a kind of models.
 
-    With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it. The
-    weights are those of each config, unless `dtype` is given.
+    With `on`, those that fit on these GPUs, the largest first, each with what `fit` says of it;
+    those that are slower than one reads come last. Unless `dtype` is given, the weights are those
+    of each config, or in the largest format of at least 4 bits that fits.
     """
 
     function: ClassVar[str] = "models"

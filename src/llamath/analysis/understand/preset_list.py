@@ -68,6 +68,8 @@ class PresetList(Report):
     refused: tuple[RefusedModel, ...] = ()  # known by these names, and not counted
     on: str = ""
     fits: tuple[PresetFit, ...] = ()
+    best_first: bool = False  # the largest first, but last what is slower than one reads
+    unknown_bandwidth: str = ""  # the device whose bandwidth is not known
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -88,12 +90,12 @@ class PresetList(Report):
             many = format_count(len(self.refused), "refused model")
             return f"no preset fits on {self.on}" if self.on else f"no preset, {many}"
         if self.on:
-            largest = max(self.models, key=lambda x: x.total)
+            largest, fit = max(zip(self.models, self.fits, strict=True), key=lambda x: x[0].total)
             many = format_count(len(self.models), "preset")
-            fit = "fits" if len(self.models) == 1 else "fit"
+            verb = "fits" if len(self.models) == 1 else "fit"
             return (
-                f"{many} {fit} on {self.on}, the largest is {largest.preset} "
-                f"({short_count(largest.total)})"
+                f"{many} {verb} on {self.on}, the largest is {largest.preset} "
+                f"({short_count(largest.total)}) in {fit.dtype}"
             )
         if len(self.models) == 1:
             preset = self.models[0]
@@ -119,12 +121,24 @@ class PresetList(Report):
         """The presets."""
         return self.models
 
+    @property
+    def _order(self) -> str:
+        if self.unknown_bandwidth:
+            first = "the largest first, " if self.best_first else ""
+            return f"{first}as the memory bandwidth of {self.unknown_bandwidth} is not known"
+        if not self.best_first:
+            return "tokens/s are upper bounds"
+        return (
+            "tokens/s are upper bounds; the largest first, and last those that are slower than "
+            f"one reads ({READING:g} tokens/s)"
+        )
+
     def tables(self) -> Iterable[Part]:
         """A row for each preset."""
         if self.on:
             rows = tuple(map(_fit_cells, self.models, self.fits))
             yield Table(columns=_FIT_COLUMNS, rows=rows)
-            yield Text(f"{self.summary}; 1 sequence each; tokens/s are upper bounds")
+            yield Text(f"{self.summary}; 1 sequence each; {self._order}")
             return
         if self.models:
             yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.models)))
@@ -132,6 +146,10 @@ class PresetList(Report):
         for x in self.refused:
             yield Text(f"refused: {x.name}, {x.public_id}: {x.reason}", hanging="  ")
 
+
+READING = 5.3
+"""Tokens a second at which people read: 238 words a minute (Brysbaert 2019,
+doi:10.1016/j.jml.2019.104047), 4 tokens for 3 words."""
 
 _COLUMNS = (
     Column("preset"),
