@@ -268,6 +268,28 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "whether head and embedding share one matrix, which is then counted once",
             "weights of the head",
         ),
+        "num_loops": (
+            "R, how often the layers run (Nanbeige)",
+            "cache: one in each pass; compute",
+        ),
+        "total_ut_steps": (
+            "R, how often the layers run (Ouro)",
+            "cache: one in each pass; compute",
+        ),
+        "skip_loop_final_norm": (
+            "whether the last norm runs once, not after each pass over the layers (Nanbeige)",
+            "compute: arithmetic of the norms",
+        ),
+        "loop_loss_weights": (
+            "weights of the losses after each pass (Nanbeige)",
+            "nothing: training only",
+        ),
+        "early_exit_threshold": (
+            "the probability with which a token ends its passes; 1: after all (Ouro)",
+            _FIXED,
+        ),
+        "early_exit_step": ("the pass after which all tokens end; absent (Ouro)", _FIXED),
+        "kv_channels": ("the size of a head again (Nanbeige)", _FIXED),
     },
     "Attention and recurrent mixers": {
         # heads
@@ -1952,6 +1974,23 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "attention_layers": ("the type of each layer again (GPT-Neo)", _FIXED),
         "qk_head_dim": ("the size of a query or key head, n + p", _FIXED),
+        "nanbeige/qk_layernorm": ("whether heads have norms; they have none (Nanbeige)", _FIXED),
+        "ngram_insert_all_layers": ("whether layers read tables of n-grams; none does", _FIXED),
+        "insert_ngram_layer_idx": ("layers that read tables of n-grams; none does", _FIXED),
+        "emb_neighbor_num": ("tokens of the n-grams in tables of embeddings", _FIXED),
+        "enable_double_loop_split": ("whether passes are split; they are not (Nanbeige)", _FIXED),
+        "loop_middle_layers": ("layers that run again; all do (Nanbeige)", _FIXED),
+        "loop_share_kv": ("whether passes share keys and values; they do not (Nanbeige)", _FIXED),
+        "enable_hyper_connection": (
+            "whether there are several residual streams (Nanbeige)",
+            _FIXED,
+        ),
+        "enable_mhc": ("whether matrices mix several residual streams (Nanbeige)", _FIXED),
+        "enable_h_res_identity": ("whether residual streams are not mixed (Nanbeige)", _FIXED),
+        "enable_depth_attention": (
+            "whether layers attend to the results of earlier ones; none does (Nanbeige)",
+            _FIXED,
+        ),
         "q_head_dim": ("the size of a query head again, n + p (Sarvam)", _FIXED),
         "hc_rate": ("residual streams; there is one (Solar Open 2)", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),

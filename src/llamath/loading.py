@@ -982,7 +982,7 @@ def _check_gguf_matches_metadata(model: FamilyModel, manifest: Manifest) -> Fami
     from .checkpoint.gguf_metadata import is_auxiliary_tensor
 
     expected = {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
-    layers = int(model.tree.layers.n)
+    layers = model.tree.own_layers
     stored = {
         x.name: x.shape
         for x in manifest.tensors

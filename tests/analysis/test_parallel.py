@@ -37,6 +37,18 @@ def test_stage_without_the_first_use_copies_shared_blocks() -> None:
     )
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, 6])
+def test_stages_copy_layers_of_earlier_passes(depth: int) -> None:
+    """Each stage has once what its layers of both passes need."""
+    tree, layout = llamath.load("nanbeige-4.2-3b").tree, Layout(pp=depth)
+    each = sum(int(x.weight.size) for x in fold(tree.layers[0]))
+    for stage in pipeline_stages(tree, layout):
+        shards = weight_shards(tree, stage, layout)
+        layers = {i % 22 for first, last in stage.runs for i in range(first, last)}
+        held = sum(x.elements for x in shards if x.pattern.startswith("layers."))
+        assert held == len(layers) * each
+
+
 def test_every_declared_split_names_a_field() -> None:
     def kinds(one: type[Block]) -> list[type[Block]]:
         return [one, *(y for x in one.__subclasses__() for y in kinds(x))]

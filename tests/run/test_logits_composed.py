@@ -115,3 +115,73 @@ def test_solar_open2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             tensors[name.replace(".forget_gate.", ".")] = x
     assert same_logits(config, theirs, tensors)
+
+
+def looped(config: dict[str, Any]) -> Any:
+    """Llama's model with as many layers as all passes have, those of later passes being the first ones."""
+    layers, passes = (
+        config["num_hidden_layers"],
+        config.get("num_loops", config.get("total_ut_steps")),
+    )
+    theirs = made(
+        {
+            **{key: x for key, x in config.items() if key != "layer_types"},
+            "model_type": "llama",
+            "num_hidden_layers": layers * passes,
+            "num_key_value_heads": config.get("num_key_value_heads", config["num_attention_heads"]),
+        }
+    )
+    for i in range(layers, layers * passes):
+        own, first = theirs.model.layers[i], theirs.model.layers[i % layers]
+        for name, parameter in first.named_parameters():
+            owner, _, leaf = name.rpartition(".")
+            setattr(own.get_submodule(owner), leaf, parameter)
+    if not config.get("skip_loop_final_norm", False):
+        for i in range(1, passes):
+            theirs.model.layers[i * layers].register_forward_pre_hook(
+                lambda _, args: (theirs.model.norm(args[0]), *args[1:])
+            )
+    return theirs
+
+
+def once(theirs: Any, layers: int) -> dict[str, Tensor]:
+    """The tensors of a looped model, those of later passes left out."""
+    perturb_weights(theirs)
+    tensors = theirs.state_dict()
+    later = tuple(f"model.layers.{i}." for i in range(layers, len(theirs.model.layers)))
+    return {name: x.clone() for name, x in tensors.items() if not name.startswith(later)}
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["plain", "three passes of one layer", "biased, tied, without norms between passes"],
+)
+def test_nanbeige(label: str) -> None:
+    config = tiny("nanbeige", label)
+    theirs = looped(config)
+    assert same_logits(config, theirs, once(theirs, config["num_hidden_layers"]))
+
+
+@pytest.mark.parametrize("label", ["plain", "grouped, tied, twice"])
+def test_ouro(label: str) -> None:
+    """Llama's modules with a norm after each branch."""
+    config = tiny("ouro", label)
+    theirs, layers = looped(config), config["num_hidden_layers"]
+    new_norm = type(theirs.model.norm)
+    for i, layer in enumerate(theirs.model.layers):
+        for branch, name in (
+            (layer.self_attn, "input_layernorm_2"),
+            (layer.mlp, "post_attention_layernorm_2"),
+        ):
+            first = getattr(theirs.model.layers[i % layers], name, None)
+            norm = first or new_norm(config["hidden_size"], config.get("rms_norm_eps", 1e-6))
+            setattr(layer, name, norm)
+            branch.register_forward_hook(
+                lambda _, __, y, norm=norm: (
+                    (norm(y[0]), *y[1:]) if isinstance(y, tuple) else norm(y)
+                )
+            )
+    tensors = once(theirs, layers)
+    gate = {"weight": torch.randn(1, config["hidden_size"]), "bias": torch.randn(1)}
+    exits = {f"model.early_exit_gate.{x}": y for x, y in gate.items()}
+    assert same_logits(config, theirs, tensors | exits)

@@ -11,6 +11,7 @@ from llamath.native.engine import NativeModel, NativeSession, Row
 from llamath.native.library import BF16, F16, F32
 from llamath.native.weights import Stored
 from llamath.torch import Decoder, build, initialize
+from llamath.torch.module import local_tensors
 
 _TYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16}
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -19,7 +20,7 @@ _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 def native_model(module: Decoder, threads: int = 1, **options: Any) -> NativeModel:
     """Return a native model that reads a module's parameters."""
     stored = {}
-    for path, x in (*module.named_parameters(), *module.named_buffers()):
+    for path, x in local_tensors(module):
         x = x.detach().contiguous()
         cols = x.shape[-1] if x.dim() else 1
         stored[path] = Stored(

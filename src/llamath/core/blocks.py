@@ -13,7 +13,7 @@ from ..utils.errors import ImpossibleModel, safe
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope
-from .tree import Block, Cut, Stack, Weight
+from .tree import Block, Cut, Stack, Weight, runs_again
 
 
 class Linear(Block):
@@ -528,6 +528,11 @@ class Decoder(Block):
     # the later tokens that image tokens attend to: of their own "image", of all "images" or of the
     # "prompt"
     sees_later: str = ""
+
+    @property
+    def own_layers(self) -> int:
+        """The number of layers, those that run again counted once."""
+        return sum(int(n) for x, n in self.layers.distinct() if not runs_again(x))
 
     @property
     def is_multimodal(self) -> bool:

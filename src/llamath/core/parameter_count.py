@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..utils.record_type import Record
 from .expr import Expr, product, total
 from .multimodal import parts_of
-from .tree import TOWER_GROUPS, Block, Folded, Stack, Weight, fold, fold_field
+from .tree import TOWER_GROUPS, Block, Folded, Stack, Weight, fold, fold_field, runs_again
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -159,7 +159,11 @@ def _parameters(
             for x in folded
             if len(parts) < 2 or x.group not in TOWER_GROUPS
         ),
-        tied_counted_twice=sum(int(x.weight.size) * int(x.copies) for x in folded),
+        tied_counted_twice=sum(
+            int(row.weight.size) * int(row.copies) * int(x.times)
+            for x in sections
+            for row in x.rows
+        ),
         without_embeddings=everything - groups["embedding"],
         without_head=everything - groups["head"],
         blocks=everything - groups["embedding"] - groups["head"],
@@ -199,9 +203,13 @@ def sections_of(tree: Block) -> list[Section]:
 
 
 def _kinds(name: str, stack: Stack) -> list[Section]:
-    """One section per kind of layer; layers with the same weights are one kind."""
+    """One section per kind of layer; layers with the same weights are one kind, and those that run
+    again none.
+    """
     kinds: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
     for x, n in stack.distinct():
+        if runs_again(x):
+            continue
         rows = tuple(
             WeightRow(
                 pattern=y.pattern.replace("{l}", "{e}"),
@@ -224,8 +232,9 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
         _, ids, times = kinds.get(key, (rows, [], 0))
         kinds[key] = (rows, [*ids, id(x)], times + n if times else n)
     if len(kinds) == 1:
-        ((rows, _, _),) = kinds.values()
-        return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
+        ((rows, _, times),) = kinds.values()
+        own = times if times != stack.n else stack.n
+        return [Section(name=name, times=own, rows=rows, indices=((0, int(own) - 1, 1),))]
     return [
         Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids)))
         for rows, ids, times in kinds.values()

@@ -375,7 +375,7 @@ class Leaf(NamedTuple):
     @property
     def tied_path(self) -> str:
         """The canonical path of the weight whose values it shares; empty if it has its own."""
-        return fill_pattern(self.weight.tied, self.indices)
+        return fill_tied(self.weight.tied, self.indices)
 
     @property
     def shape(self) -> tuple[Expr, ...]:
@@ -397,6 +397,26 @@ def fill_pattern(pattern: str, at: tuple[int, ...]) -> str:
     for letter, i in zip(LETTERS, at, strict=False):
         pattern = pattern.replace(letter, str(i))
     return pattern
+
+
+LOOPED = "{l%"
+"""What a path has instead of `{l}` where the layers run several times: `{l%22}` is the number of
+the layer in the first pass, of 22."""
+
+
+def fill_tied(path: str, at: tuple[int, ...]) -> str:
+    """Replace the letters of the path of a weight whose values are shared."""
+    before, looped, after = path.partition(LOOPED)
+    if looped:
+        layers, _, after = after.partition("}")
+        path = f"{before}{at[0] % int(layers)}{after}"
+    return fill_pattern(path, at)
+
+
+def runs_again(block: Block) -> bool:
+    """Whether a layer is one of an earlier pass, which runs again: it has no weights of its own."""
+    tied = [x.weight.tied for x in fold(block)]
+    return all(tied) and any(LOOPED in x for x in tied)
 
 
 def walk(block: Block) -> Iterator[Leaf]:

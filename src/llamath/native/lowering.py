@@ -24,6 +24,7 @@ from ..analysis.graph.unrolled import record_unrolled
 from ..core.blocks import Decoder, MoE
 from ..core.config import ACTIVATIONS
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
+from ..core.tree import LOOPED, fill_tied
 from ..utils.errors import ImpossibleModel, LlamathError
 from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, Result, State, View
 
@@ -357,11 +358,12 @@ def _path_of_values(used: UsedWeight) -> str:
     """Return the path of a weight, or of that whose values it shares, whose last numbers are
     those of its own path.
     """
+    if not used.weight.tied:
+        return used.path
     tied, own = used.weight.tied.split("."), used.path.split(".")
-    return (
-        ".".join(y if x == "{e}" else x for x, y in zip(tied, own[-len(tied) :], strict=True))
-        if used.weight.tied
-        else used.path
+    return ".".join(
+        y if x == "{e}" else fill_tied(x, (int(y),)) if x.startswith(LOOPED) else x
+        for x, y in zip(tied, own[-len(tied) :], strict=True)
     )
 
 

@@ -352,10 +352,17 @@ def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
 
 
 def local_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield this rank's shard of every parameter and buffer by path, tied weights once."""
-    yield from (
-        (path, local_tensor(x)) for path, x in (*module.named_parameters(), *module.named_buffers())
+    """Yield this rank's shard of every parameter and buffer by path, tied weights once, by the path
+    of the one with values of its own.
+    """
+    tied = {
+        x.path for x in (walk(module.spec) if isinstance(module, Module) else ()) if x.weight.tied
+    }
+    named = (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
     )
+    yield from ((path, local_tensor(x)) for path, x in named if path not in tied)
 
 
 def tie_weights(module: Module, spec: Block) -> None:

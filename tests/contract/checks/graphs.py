@@ -102,6 +102,12 @@ def without_effect(tree: Decoder) -> int:
     return sum(int(x.weight.parameters) for x in fold(first)) if first is not None else 0
 
 
+def of_exits(tree: Decoder) -> int:
+    """The parameters of Ouro's gate, which says when a token has had enough passes, where each gets all of them."""
+    gate = getattr(tree, "exit_gate", None)
+    return sum(int(x.weight.parameters) for x in fold(gate)) if gate is not None else 0
+
+
 def sums_are_exact(tree: Decoder, batch: int, *prompts: int) -> None:
     """Compare the sums over the steps of these prompts, and of a token after nine, with the model."""
     skipped = sum(
@@ -109,7 +115,7 @@ def sums_are_exact(tree: Decoder, batch: int, *prompts: int) -> None:
         for block, n in crossing_layers(tree)
         for x in fold(block)
     )
-    unread = skipped + of_images(tree) + without_effect(tree)
+    unread = skipped + of_images(tree) + without_effect(tree) + of_exits(tree)
     graphs = [prompt_graph(tree, tokens, batch) for tokens in prompts]
     for graph in (*graphs, *([decode_graph(tree, 9, batch)] if reads_on(tree) else [])):
         result = walkthrough(graph)

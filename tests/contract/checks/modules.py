@@ -106,12 +106,13 @@ def traced_shapes_are_those_of_tensors(case: Contract) -> None:
         )
 
 
-def without_images(module: torch.nn.Module) -> list[str]:
-    """The layers that a pass over text alone skips."""
+def not_passed(module: torch.nn.Module) -> list[str]:
+    """The layers that a pass over text alone skips, and Ouro's gate, which ends passes that all tokens make."""
     return [
         name
         for name, x in module.named_modules()
-        if isinstance(x, Module) and isinstance(x.spec, CrossAttentionLayer)
+        if name == "exit_gate"
+        or (isinstance(x, Module) and isinstance(x.spec, CrossAttentionLayer))
     ]
 
 
@@ -151,11 +152,12 @@ def forward_hook_of_every_block_fires(case: Contract) -> None:
     expected -= {
         name for name in expected if name.endswith(("_hc", ".o_down"))
     }  # their weights are used by other blocks
-    unused = without_images(module), adapters_of_other_layers(module)
+    unused = not_passed(module), adapters_of_other_layers(module)
     expected -= {
         name
         for name in expected
-        if name in unused[1] or any(name.startswith(f"{x}.") for x in (*unused[0], *unused[1]))
+        if name in (*unused[1], "exit_gate")
+        or any(name.startswith(f"{x}.") for x in (*unused[0], *unused[1]))
     }
     assert {x for x in fired if ".experts." not in x} == expected
     for (m, *inputs), y in fired.values():
@@ -174,7 +176,7 @@ def gradients_reach_every_weight_checkpointed_or_not(case: Contract) -> None:
         return
     module = new_module(case)
     found = gradients(module)
-    skipped = tuple(f"{x}." for x in without_images(module))
+    skipped = tuple(f"{x}." for x in not_passed(module))
     unreached = [
         name
         for name, x in found.items()

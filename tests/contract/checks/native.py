@@ -16,6 +16,7 @@ from llamath.native.engine import NativeSession, Row
 from llamath.native.live.program_bytes import program_bytes
 from llamath.native.lowering import NotExpressible, lower
 from llamath.torch import Decoder
+from llamath.torch.module import local_tensors
 from support.contract import Contract, check
 from support.live_module import LiveModule
 from support.native_models import native_logits, native_model, random_ids
@@ -102,10 +103,7 @@ def webassembly_computes_what_the_engine_computes(case: Contract) -> None:
     if name in ON_TORCH_ALONE or name.partition("-")[0] in ON_TORCH:
         return
     module = LiveModule(program_bytes(case.native.program))
-    values = {
-        path: x.detach().numpy().tobytes()
-        for path, x in (*case.random_module.named_parameters(), *case.random_module.named_buffers())
-    }
+    values = {path: x.detach().numpy().tobytes() for path, x in local_tensors(case.random_module)}
     for i, paths in enumerate(module.described["weights"]):
         module.write_weight(i, b"".join(values[x] for x in paths))
     module.check(module.start())

@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from ...core.blocks import TOWER_FIELDS, Decoder
-from ...core.tree import Block, Folded, Stack, fold, fold_field
+from ...core.tree import LOOPED, Block, Folded, Stack, fold, fold_field
 from ...questions.layout import Layout
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
@@ -222,9 +222,33 @@ def _shared_copies(kinds: Iterable[tuple[Block, int]], stage: PipelineStage) -> 
             path = x.weight.tied
             if path.startswith("layers.") and path not in found:
                 found.add(path)
-                owner = int(path.split(".")[1])
-                if not any(first <= owner < last for first, last in stage.runs):
-                    yield x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}")
+                if n := _owners_elsewhere(path.split(".")[1], stage):
+                    pattern = f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}"
+                    yield x._replace(pattern=pattern, copies=n * x.copies, active=n * x.active)
+
+
+def _owners_elsewhere(owner: str, stage: PipelineStage) -> int:
+    """Return how many layers of other stages have the weights that layers of a stage share: one
+    layer, or with several passes those of the first pass.
+    """
+    if not owner.startswith(LOOPED):
+        return int(not any(first <= int(owner) < last for first, last in stage.runs))
+    period = int(owner[len(LOOPED) : -1])
+    own = sum(max(0, min(last, period) - first) for first, last in stage.runs)
+    return _places(stage.runs, period) - own
+
+
+def _places(runs: Iterable[tuple[int, int]], period: int) -> int:
+    """Return how many places in a pass of `period` layers these layers of any pass have."""
+    spans = []
+    for first, last in runs:
+        start, length = first % period, min(last - first, period)
+        spans += [(start, min(start + length, period)), (0, start + length - period)]
+    places = end = 0
+    for first, last in sorted(spans):
+        places += max(0, last - max(first, end))
+        end = max(end, last)
+    return places
 
 
 def _tower_leaves(tree: Decoder, name: str, layout: Layout) -> Sequence[Folded]:

@@ -15,7 +15,7 @@ from ...core.expr import Expr
 from ...core.latent_attention import IndexedAttention, LatentAttention
 from ...core.multimodal import parts_of
 from ...core.positions import Rope
-from ...core.tree import Block, Stack, fold_blocks
+from ...core.tree import Block, Stack, fold_blocks, runs_again
 from ...hardware import devices
 from ...model import FamilyModel
 from ...render.report import Report
@@ -613,12 +613,15 @@ def _describe(
     reads = f" that reads {' and '.join(senses)}" if senses else ""
     if "bidirectional" in kinds:
         what = what.replace("decoder-only", "bidirectional")
-    layers = int(tree.layers.n)
+    layers = tree.own_layers
+    again = int(tree.layers.n) // max(1, layers)
     written = ", ".join(written_patterns(*patterns))
-    alike = "identical " if layers > 1 and len(tree.layers.distinct()) == 1 else ""
+    kinds_of_layers = [x for x, _ in tree.layers.distinct() if not runs_again(x)]
+    alike = "identical " if layers > 1 and len(kinds_of_layers) == 1 else ""
     noun = f"{layers:,} {alike}{'layer' if layers == 1 else 'layers'}" + (
         f" ({written})" if written else ""
     )
+    noun += f", which run {again:,} times," if again > 1 else ""
     made_of = _join_words(dict.fromkeys((*(x.name for x in mixers), *_dense_ffns(ffns))))
     return f"A {size} {what}{reads}: {noun} of {made_of}{_describe_experts(ffns)}."
 

@@ -306,7 +306,7 @@ def _layers(tree: Decoder, groups: Sequence[_ShapeMismatch]) -> str:
     n = max(len(x.names) for x in groups)
     return (
         f" of all {n} layers"
-        if n > 1 and n == int(tree.layers.n)
+        if n > 1 and n == tree.own_layers
         else f" of {n} layers"
         if n > 1
         else ""

@@ -303,7 +303,7 @@ def _layers(
     """Yield a finding if the file has fewer or more layers than the config."""
     if shapes.keys() == expected.keys():
         return
-    num_layers, declared = _count_layers(scheme, shapes), int(expectation.tree.layers.n)
+    num_layers, declared = _count_layers(scheme, shapes), expectation.tree.own_layers
     mtp_layers = 2 if expectation.tree.mtp is None else int(expectation.tree.mtp.n)
     if (
         num_layers
@@ -346,7 +346,7 @@ def _absent(
     missing = [
         name for name in expected if name not in shapes and weight_map.get(name) not in unavailable
     ]
-    if depth < int(expectation.tree.layers.n) and depth:
+    if depth < expectation.tree.own_layers and depth:
         missing = [x for x in missing if scheme.split_layer(x)[0] < depth]
     if missing:
         size = sum(int(part.weight.size) for name in missing for part in expected[name].parts)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ....checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ....core.expr import Expr
 from ....core.parameter_count import Formula, Parameters, Section
-from ....core.tree import Leaf, fill_pattern
+from ....core.tree import LOOPED, Leaf, fill_pattern
 from ....model import DescribedModel, Model
 from ....render.report import Report
 from ....render.tables import Column, Part, Table
@@ -184,7 +184,10 @@ def weight_entry(model: DescribedModel, leaf: Leaf) -> dict[str, Any]:
         "role": weight.role,
         "group": leaf.group,
         "tied": weight.tied or None,
-        "names": {name: _stored_name(scheme, leaf.pattern) for name, scheme in schemes.items()},
+        "names": {
+            name: None if LOOPED in weight.tied else _stored_name(scheme, leaf.pattern)
+            for name, scheme in schemes.items()
+        },
     }
 
 
@@ -202,7 +205,8 @@ def _weight_entries(model: DescribedModel) -> Iterator[dict[str, Any]]:
             names = {
                 key: name and schemes[key].fill(name, leaf) for key, name in entry["names"].items()
             }
-            entry = {**entry, "path": fill_pattern(leaf.pattern, indices), "names": names}
+            path, tied = fill_pattern(leaf.pattern, indices), leaf.tied_path or None
+            entry = {**entry, "path": path, "tied": tied, "names": names}
         yield entry
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ....core.blocks import Decoder
 from ....core.expr import Expr, product, total
 from ....core.parameter_count import Count, Section, WeightRow
 from ....model import DescribedModel
@@ -38,6 +39,7 @@ def count_tables(model: DescribedModel, *, whole_formula: bool = False) -> Itera
     count = model.count
     yield from _letters(count, model.key_by_symbol)
     yield Table(columns=_WEIGHTS, rows=tuple(_rows(count)))
+    yield from _passes(model.tree) if isinstance(model.tree, Decoder) else ()
     yield Beside(
         Table(
             columns=GROUPS,
@@ -60,6 +62,14 @@ def _rows(count: Count) -> Iterator[Row]:
             yield Row(cells, is_sum=True)
         for row in section.rows:
             yield Row(_weight_cells(count, section, row), level=int(bool(section.indices)))
+
+
+def _passes(tree: Decoder) -> Iterator[Text]:
+    """Say which layers run again."""
+    own, n = tree.own_layers, int(tree.layers.n)
+    if own < n:
+        text = f"layers {own:,}–{n - 1:,} are layers 0–{own - 1:,} again: {n // own:,} passes"
+        yield Text(text, "dim", hanging="  ")
 
 
 def _weight_cells(count: Count, section: Section, row: WeightRow) -> tuple[Any, ...]:
