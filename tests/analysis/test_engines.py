@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath import catalog
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.size.serving.device_rules import longest_request
 from llamath.analysis.size.serving.engine_layouts import check_engine_layout
 from llamath.analysis.size.serving.engine_report import (
     EngineReport,
@@ -438,3 +440,118 @@ def test_transformers_quantizes_with_bitsandbytes_while_it_loads() -> None:
         and 'bnb_4bit_quant_type="nf4"' in command
     )
     compile(command, "command", "exec")
+
+
+@pytest.mark.parametrize(
+    ("engine", "on", "starts"),
+    [
+        ("vllm", "m3-max-128gb", False),
+        ("vllm", "tpu-v5p", False),
+        ("vllm", "gaudi-3", False),
+        ("vllm", "p40", False),
+        ("vllm", "v100-32gb", False),
+        ("vllm@0.19.1", "v100-32gb", True),
+        ("vllm", "t4", True),
+        ("vllm", "mi300x", True),
+        ("vllm", "mem=80GiB bw=2TB/s", True),
+        ("sglang", "v100-32gb", False),
+        ("sglang", "tpu-v5p", False),
+        ("sglang", "rtx-3090", True),
+        ("tensorrt-llm", "mi300x", False),
+        ("tensorrt-llm", "m3-max-128gb", False),
+        ("tensorrt-llm", "t4", False),
+        ("tensorrt-llm", "l40s", True),
+        ("llama.cpp", "m3-max-128gb", True),
+        ("llama.cpp", "tpu-v5p", False),
+    ],
+)
+def test_engines_start_only_on_devices_that_they_support(
+    engine: str, on: str, starts: bool
+) -> None:
+    dtype = "q4_k_m" if engine == "llama.cpp" else ""
+    report = plan("llama-3.2-1b", on, engine, dtype=dtype, context=4096)
+    assert report.starts == starts, report.why
+    if not starts:
+        assert report.why[0].rule.startswith(("platform", "compute-capability"))
+        assert all("engine=" in x for x in report.instead) and not report.command
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "on", "context", "says", "instead"),
+    [
+        ("vllm", "llama-3-8b", "h100", 32768, "max_position_embeddings=8192.0", "context='8192'"),
+        ("vllm", "gpt2", "h100", 8192, "n_positions=1024 or", "context='1024'"),
+        ("vllm@0.29.0", "deepseek-v3", "8xh200", 163_841, "max_position_embeddings=163840.0", None),
+        ("vllm", "deepseek-v3", "8xh200", 163_841, "max_position_embeddings=163840.0", None),
+        ("sglang", "llama-2-7b", "h100", 32768, "derived context_length (4096)", "context='4096'"),
+    ],
+)
+def test_requests_longer_than_the_engine_allows_are_refused(
+    engine: str, model: str, on: str, context: int, says: str, instead: str | None
+) -> None:
+    report = plan(model, on, engine, context=context)
+    assert report.verdict == "does not start" and says in report.why[0].says
+    assert instead is None or report.instead[0] == instead
+    assert plan(model, on, engine, context=1024).starts
+
+
+def test_yarn_multiplies_the_original_length_in_older_versions() -> None:
+    config = {
+        **catalog.find_preset("llama-3.2-1b").config,
+        "max_position_embeddings": 8192,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 4096,
+        },
+    }
+    sizes = MemoryCalculator(llamath.load(config), MemoryRequest())
+    lengths = [longest_request(find_engine(x), sizes)[0] for x in ("vllm@0.29.0", "vllm", "sglang")]
+    assert lengths == [16384, 8192, 8192]
+
+
+def test_llama_cpp_warns_of_more_tokens_than_were_trained() -> None:
+    report = plan("llama-3-8b", "h100", "llama.cpp", dtype="q4_k_m", context=32768)
+    assert report.starts and "n_ctx_train (8192)" in report.warnings[0].says
+
+
+def test_gemma_takes_float32_where_bfloat16_is_missing() -> None:
+    report = plan("gemma-2-2b", "t4", "vllm")
+    assert report.weights == 2 * plan("gemma-2-2b", "l4", "vllm").weights
+    assert "Falling back to torch.float32" in report.warnings[0].says
+    assert "--dtype float32" in report.command
+    half = plan("gemma-2-2b", "l4", "vllm", dtype="fp16")
+    assert "'gemma2' does not support float16" in half.why[0].says
+    llama = plan("llama-3.2-1b", "t4", "vllm")
+    assert "Falling back to torch.float16" in llama.warnings[0].says and llama.starts
+    assert "at least 8.0" in plan("gpt2", "t4", "vllm", dtype="bf16", context=1024).why[0].says
+
+
+@pytest.mark.parametrize(
+    ("engine", "dtype", "on", "verdict"),
+    [
+        ("vllm", "fp8", "rtx-3090", "Marlin"),
+        ("vllm", "fp8", "rtx-4090", ""),
+        ("vllm", "nvfp4", "rtx-4090", "Marlin"),
+        ("vllm", "nvfp4", "rtx-5090", ""),
+        ("vllm@0.11.0", "fp8", "t4", "Minimum capability: 80. Current capability: 75."),
+        ("sglang", "nvfp4", "t4", "Minimum capability: 80. Current capability: 75."),
+        ("tensorrt-llm", "fp8", "rtx-3090", "compute capability 8.6 has no products in FP8"),
+    ],
+)
+def test_formats_need_a_generation_of_gpus(engine: str, dtype: str, on: str, verdict: str) -> None:
+    report = plan("llama-3.2-3b", on, engine, dtype=dtype, context=4096)
+    refused, warned = ([x.says for x in y] for y in (report.why, report.warnings))
+    if verdict == "Marlin":
+        assert not refused and any("Marlin" in x for x in warned)
+    elif verdict:
+        assert any(verdict in x for x in refused) and not report.starts
+    else:
+        assert not refused and not warned
+
+
+def test_refusal_for_memory_offers_what_starts() -> None:
+    report = plan("llama-3.1-405b", "8xh100", "vllm")
+    assert report.instead == ("dtype='fp8'", "on='16xh100-sxm' (TP 8 × PP 2)")
+    assert plan("llama-3.1-405b", "8xh100", "vllm", dtype="fp8").starts
+    assert plan("llama-3.1-405b", "16xh100", "vllm").starts

@@ -465,3 +465,19 @@ def invoke(command: str) -> str:
         cli, command.split(), catch_exceptions=False, standalone_mode=False
     )
     return done.stdout
+
+
+def test_compute_capabilities_are_those_of_the_public_list() -> None:
+    """But for B300, which NVIDIA's own table has as 10.3."""
+    path = Path(__file__).parents[1] / "truth" / "hardware.json"
+    listed = [x for x in json.loads(path.read_text()) if "compute_capability" in x]
+    differing = {
+        x.name
+        for row in listed
+        for x in hardware.find_devices([row["name"]]).gpus
+        if x.compute_capability != row["compute_capability"]
+    }
+    assert len(listed) > 90 and differing == {"b300"}
+    nvidia = [x for x in KNOWN.values() if x.vendor == "NVIDIA"]
+    assert all(x.compute_capability and x.sm >= 53 for x in nvidia)
+    assert not any(x.compute_capability for x in KNOWN.values() if x.vendor != "NVIDIA")

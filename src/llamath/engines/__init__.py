@@ -33,10 +33,10 @@ class EngineRule(Record):
     """
 
     id: str
-    of: str  # model, matrix or experts: whose values it reads
+    of: str  # device, model, matrix, experts or pair: whose values it reads
     when: Mapping[str, Any]  # values for which it holds: a value, a list of them, or ">1"
     value: str
-    check: str  # multiple_of, divides_either, at_least, at_most or none_of
+    check: str  # multiple_of, divides_either, at_least, at_most, none_of, one_of
     other: Any  # a number, the name of another value, or a list
     says: str  # what the engine prints, with values in braces
     source: str

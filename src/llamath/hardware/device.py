@@ -28,8 +28,14 @@ class Device(Record):
     power: int = 0  # of the board in watts, the most that it may draw; 0: unknown
     chip: str = ""  # of a device that is sold with several sizes of memory, without its size
     unified: bool = False  # its memory is that of the machine
+    compute_capability: str = ""  # of NVIDIA's GPUs, as 8.9
     # the different devices of one machine, of which this one has the lowest figures
     members: tuple[Device, ...] = ()
+
+    @property
+    def sm(self) -> int:
+        """The compute capability as compilers write it: 89 for 8.9, and 0 if it is not known."""
+        return int(self.compute_capability.replace(".", "") or 0)
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *(
@@ -45,6 +51,7 @@ class Device(Record):
             "network",
             "node",
             "power",
+            "compute_capability",
             "source",
         ),
     )
@@ -55,5 +62,5 @@ class Device(Record):
             yield key, value or None if key in _UNKNOWN else value
 
 
-_UNKNOWN = ("memory", "nominal", "bandwidth")
-"""Fields in which 0 means that the value is not known."""
+_UNKNOWN = ("memory", "nominal", "bandwidth", "compute_capability")
+"""Fields in which 0 or an empty text means that the value is not known."""

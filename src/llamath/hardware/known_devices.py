@@ -118,6 +118,8 @@ def _details(x: Device) -> Iterator[tuple[str, Cell]]:
         memory += f" ({x.nominal / 2**30:g} GiB nominal)"
     yield "name", Cell(x.name)
     yield "vendor", Cell(x.vendor)
+    if x.compute_capability:
+        yield "compute capability", Cell(x.compute_capability)
     yield "memory", Cell(x.memory or None, text=memory)
     bandwidth = f"{x.bandwidth / 1e12:g} TB/s" if x.bandwidth else "unknown"
     yield "bandwidth", Cell(x.bandwidth or None, text=bandwidth)
@@ -184,7 +186,7 @@ def find_device(name: str) -> Device:
     if normalized == "this":
         raise LlamathError(
             "this machine is looked at by the command line alone",
-            hint="`llamath fit MODEL --on this` prints the words that stand for it",
+            hint="a terminal that is asked for `this` prints the words that stand for it",
         )
     if chip := find_chip(name):
         if len(chip) == 1:
@@ -333,4 +335,21 @@ def _parse_entry(x: Mapping[str, Any]) -> Device:
         source=x["source"],
         chip=x.get("chip", ""),
         unified=x.get("unified", False),
+        compute_capability=_compute_capability(x["name"]) if x["vendor"] == "NVIDIA" else "",
     )
+
+
+def _compute_capability(name: str) -> str:
+    """Return the compute capability of an NVIDIA GPU: that of the longest name that begins its
+    own.
+    """
+    begins = (x for x in _capabilities().items() if name.startswith(x[0]))
+    return max(begins, key=lambda x: len(x[0]), default=("", ""))[1]
+
+
+@cache
+def _capabilities() -> dict[str, str]:
+    from ..utils.strict_json import read_json
+
+    data = read_json(os.path.join(FOLDER, "nvidia_generations.json"))
+    return {name: x["capability"] for x in data["generations"] for name in x["names"]}

@@ -50,6 +50,8 @@ _GGUF_VENDORS = frozenset({"NVIDIA", "AMD", "Apple", "Intel", ""})
 """Vendors whose GPUs llama.cpp runs on; "" is a GPU given by its figures."""
 _PACKED_VENDORS = frozenset({"NVIDIA", "AMD", "Intel", ""})
 """Vendors whose GPUs have kernels for AWQ, GPTQ and bitsandbytes."""
+_MARLIN_SM = 75
+"""The least compute capability of Marlin's kernels: `is_fp8_marlin_supported` of vLLM."""
 _SUGGESTED = ("fp8", "nvfp4", "awq", *_GGUF)
 _GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 """Larger numbers of GPUs that are tried if the model does not fit."""
@@ -117,12 +119,9 @@ def is_supported(device: Device, name: str) -> bool:
 
 def _unpacks_floats(device: Device) -> bool:
     """Return whether Marlin's kernels of vLLM and SGLang unpack weights in FP8 and FP4 on a device,
-    if it has no products of these: from compute capability 7.5, the first NVIDIA GPUs with
-    products of both FP16 and INT8, or of BF16.
+    if it has no products of these.
     """
-    return device.vendor == "NVIDIA" and (
-        "bf16" in device.flops or {"fp16", "int8"} <= device.flops.keys()
-    )
+    return device.sm >= _MARLIN_SM
 
 
 def suggested_bits(name: str) -> int | None:

@@ -4,7 +4,7 @@ that start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ....engines import Engine, EngineRule
@@ -46,12 +46,16 @@ class CheckedLayout(Record):
 
 
 def check_engine_layout(
-    engine: Engine, calculator: MemoryCalculator, layout: EngineLayout
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layout: EngineLayout,
+    device: Facts | None = None,
 ) -> CheckedLayout:
-    """Return the rules that a layout breaks."""
-    model = model_facts(calculator, layout)
-    matrices = list(matrix_facts(calculator, layout))
-    broken = [(rule, x) for rule in engine.rules for x in _violations(rule, model, matrices)]
+    """Return the rules that a layout breaks, on a device or on any."""
+    of_device = () if device is None else (device,)
+    facts = (*of_device, model_facts(calculator, layout), *matrix_facts(calculator, layout))
+    broken = [(rule, x) for rule in engine.rules for x in _violations(rule, facts)]
+    same = {_describe(rule, x).says for rule, x in broken}
     return CheckedLayout(
         layout=layout,
         broken=_first_of_each(
@@ -62,9 +66,10 @@ def check_engine_layout(
         ),
         older=_first_of_each(
             [
-                _describe(rule, x)
+                found
                 for rule in engine.later
-                for x in _violations(rule, model, matrices)
+                for x in _violations(rule, facts)
+                if (found := _describe(rule, x)).says not in same
             ]
         ),
     )
@@ -86,10 +91,12 @@ def _first_of_each(found: list[BrokenRule]) -> tuple[BrokenRule, ...]:
     return tuple(by_text.values())
 
 
-def _violations(rule: EngineRule, model: Facts, matrices: list[Facts]) -> Iterator[Facts]:
-    for facts in [model] if rule.of == "model" else [x for x in matrices if x["of"] == rule.of]:
-        if all(_matches(facts[name], wanted) for name, wanted in rule.when.items()) and not _holds(
-            rule, facts
+def _violations(rule: EngineRule, every: Sequence[Facts]) -> Iterator[Facts]:
+    for facts in every:
+        if (
+            facts["of"] == rule.of
+            and all(_matches(facts[name], wanted) for name, wanted in rule.when.items())
+            and not _holds(rule, facts)
         ):
             yield facts
 
@@ -103,10 +110,13 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 
 def _holds(rule: EngineRule, facts: Facts) -> bool:
+    """Return whether values keep a rule; one that is not known breaks none."""
     value, other = (
         facts[rule.value],
         facts[rule.other] if isinstance(rule.other, str) else rule.other,
     )
+    if value is None or other is None:
+        return True
     if rule.check == "multiple_of":
         return not other or value % other == 0
     if rule.check == "divides_either":
@@ -117,6 +127,8 @@ def _holds(rule: EngineRule, facts: Facts) -> bool:
         return bool(value <= other)
     if rule.check == "none_of":
         return value not in other
+    if rule.check == "one_of":
+        return value in other
     raise LlamathError(f"rule {rule.id}: unknown check {rule.check!r}")
 
 

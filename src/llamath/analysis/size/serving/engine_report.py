@@ -4,10 +4,10 @@ which command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ....engines import Engine, find_engine
+from ....engines import ENGINES, Engine, find_engine
 from ....hardware import Device
 from ....render.report import Report
 from ....render.tables import Code, Column, Part, Table, Text
@@ -15,9 +15,11 @@ from ....utils.errors import Argument, LlamathError, safe
 from ....utils.number_format import format_count, format_giga
 from ....utils.record_type import Record
 from ...storage.parallel_layout import layout_problems
-from ..fit.suggestions import gpus_option
+from ..fit.fit_rules import rounded_context
+from ..fit.suggestions import gpus_option, supported_formats
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator
+from .device_rules import configs, device_facts, model_types, run_as_on
 from .engine_layouts import (
     BrokenRule,
     CheckedLayout,
@@ -77,6 +79,7 @@ class EngineReport(Report):
             "prints",
             "command",
             "nearest",
+            "instead",
             "notes",
         ),
     )
@@ -99,6 +102,7 @@ class EngineReport(Report):
     older: tuple[BrokenRule, ...]
     command: str
     nearest: tuple[str, ...]
+    instead: tuple[str, ...]  # options with which it may start, if no layout does
     notes: tuple[str, ...]
 
     @property
@@ -177,8 +181,8 @@ class EngineReport(Report):
                 columns=(Column("", key="prints", wrap=True),),
                 rows=tuple((x,) for x in self.prints),
             )
-        if self.nearest:
-            yield Code("\n".join(f"  {x}" for x in self.nearest), "starts instead")
+        if starting := (*self.nearest, *self.instead):
+            yield Code("\n".join(f"  {x}" for x in starting), "starts instead")
         if self.command:
             yield Code(self.command, "to paste")
 
@@ -213,6 +217,7 @@ def plan_engine(
 ) -> EngineReport:
     """Return whether an engine starts on GPUs, what it prints, and the command line."""
     engine = find_engine(engine_name)
+    calculator = run_as_on(engine, calculator, gpu)
     has_experts = bool(model_facts(calculator, EngineLayout())["experts"])
     if settings.layout is not None and settings.layout.gpus != count:
         raise LlamathError(
@@ -234,6 +239,11 @@ def plan_engine(
         else ()
     )
     starts = tried.verdict != "does not start"
+    instead = (
+        ()
+        if starts
+        else tuple(_instead(engine, calculator, asked, gpu, settings, first, has_experts))
+    )
     stand_in = checkpoint_address(calculator, engine.name).note if starts else ""
     return EngineReport(
         model=calculator.model,
@@ -256,6 +266,7 @@ def plan_engine(
         if starts
         else "",
         nearest=nearest,
+        instead=instead,
         notes=(*([stand_in] if stand_in else []), *first.notes, *engine.notes, *calculator.notes),
     )
 
@@ -294,6 +305,71 @@ def _nearest(
     yield from found
 
 
+def _instead(
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layout: EngineLayout,
+    gpu: Device,
+    settings: EngineSettings,
+    first: _Trial,
+    has_experts: bool,
+) -> Iterator[str]:
+    """Yield options with which an engine starts: a shorter context, smaller weights, more GPUs;
+    of a device that it does not run on, the engines that do.
+    """
+
+    def starts(sizes: MemoryCalculator, ranks: EngineLayout = layout) -> bool:
+        return _try_layout(engine, sizes, ranks, gpu, settings).verdict != "does not start"
+
+    if any(x.rule.startswith(("platform", "compute-capability")) for x in first.checked.broken):
+        for name in ENGINES:
+            other = find_engine(name)
+            if other.name != engine.name and not any(
+                x.rule.startswith(("platform", "compute-capability"))
+                for x in check_engine_layout(
+                    other, calculator, layout, device_facts(other, calculator, gpu)
+                ).broken
+            ):
+                yield f"{Argument('engine', name)}"
+        return
+    request = calculator.request
+    lengths = [device_facts(engine, calculator, gpu)["longest"], _longest_that_fits(first)]
+    for length in (rounded_context(x) for x in lengths if x and x < calculator.context):
+        if length and starts(
+            MemoryCalculator(calculator.model, request.replace(context=length), calculator.stored)
+        ):
+            yield f"{Argument('context', str(length))}"
+            break
+    for name in supported_formats(gpu):
+        try:
+            smaller = MemoryCalculator(calculator.model, request.replace(dtype=name))
+            is_smaller = _weight_bytes(smaller) < _weight_bytes(calculator)
+            if is_smaller and starts(smaller):
+                yield f"{Argument('dtype', name)}"
+                break
+        except LlamathError:
+            continue
+    if settings.layout is None:
+        for times in _MORE_GPUS:
+            count = layout.gpus * times
+            usual = candidate_layouts(engine, count, gpu.node, has_experts)
+            if ranks := next((x for x in usual if starts(calculator, x)), None):
+                yield f"{Argument('on', gpus_option(count, gpu))} ({ranks.label})"
+                return
+
+
+_MORE_GPUS = (2, 4, 8)
+"""Multiples of the number of GPUs that are tried."""
+
+
+def _weight_bytes(calculator: MemoryCalculator) -> int:
+    return sum(x.bytes for x in calculator.weights)
+
+
+def _longest_that_fits(trial: _Trial) -> int | None:
+    return trial.most.longest if trial.most is not None else None
+
+
 def _try_layout(
     engine: Engine,
     calculator: MemoryCalculator,
@@ -301,7 +377,7 @@ def _try_layout(
     gpu: Device,
     settings: EngineSettings,
 ) -> _Trial:
-    checked = check_engine_layout(engine, calculator, layout)
+    checked = check_engine_layout(engine, calculator, layout, device_facts(engine, calculator, gpu))
     if not checked.starts:
         return _Trial(layout=layout, checked=checked, verdict="does not start")
     split = shard_layout(layout)
@@ -392,23 +468,12 @@ def _engine_cache(
         return caches
     stages = [x.runs for x in shards.stages]
     if "window_pool" in engine.figures:
-        return pool_layers(calculator.tree, caches, engine, _model_types(calculator), stages)
+        return pool_layers(calculator.tree, caches, engine, set(model_types(calculator)), stages)
     tokens, _ = batched_tokens(engine, gpu)
     batches = engine.figure("batches_in_flight", 1) if layout.pp == 1 else layout.pp
     cache = page_layers(calculator.tree, caches, engine, in_flight=tokens * batches, stages=stages)
     several = isinstance(cache, PagedCache) and engine.name != "vllm" and len(cache.groups) > 1
     return "a cache of several kinds of layers" if several else cache
-
-
-def _configs(calculator: MemoryCalculator) -> list[Mapping[str, Any]]:
-    """Return the model's config, and that of its text model inside."""
-    config = calculator.model.config.data
-    inner = config.get("text_config")
-    return [config, *([inner] if isinstance(inner, dict) else [])]
-
-
-def _model_types(calculator: MemoryCalculator) -> set[str]:
-    return {kind for x in _configs(calculator) if isinstance(kind := x.get("model_type"), str)}
 
 
 def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
@@ -417,7 +482,7 @@ def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
     """
     if "state_dtype_keys" not in engine.figures:
         return 4
-    sources = _configs(calculator)
+    sources = configs(calculator)
     names = [
         str(x[key]) for x in sources for key in engine.figure("state_dtype_keys") if x.get(key)
     ]

@@ -107,6 +107,7 @@ def model_facts(calculator: MemoryCalculator, layout: EngineLayout) -> Facts:
     experts = max((x.num_experts for x in fold(tree)), default=0)
     is_latent = latent or not units["kv_heads"]
     return {
+        "of": "model",
         "tp": layout.tp,
         "pp": layout.pp,
         "dp": layout.dp,

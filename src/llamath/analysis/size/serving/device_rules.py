@@ -1,0 +1,131 @@
+"""`device_facts`: what engines check of a device, of the dtype they compute in, and of the tokens
+that a request may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ....core.tree import fold_blocks
+from ....engines import Engine
+from ....hardware import Device
+from ..memory.inference_memory import MemoryCalculator, MemoryRequest
+from .rank_shapes import Facts, quantization_method
+
+_FLOATS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+def device_facts(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> Facts:
+    """Return the values of a device and a request that engines check; None is not known."""
+    longest, key = longest_request(engine, calculator)
+    asked = asked_float(calculator)
+    return {
+        "of": "device",
+        "vendor": gpu.vendor or None,
+        "series": gpu.name.partition("-")[0] if gpu.vendor else None,
+        "gpu": gpu.title,
+        "sm": gpu.sm or None,
+        "capability": gpu.compute_capability,
+        "method": quantization_method(calculator),
+        "asked": asked,
+        "computes": "" if asked else calculator.packer.compute_dtype,
+        "model_type": next(iter(model_types(calculator)), ""),
+        "context": calculator.context,
+        "longest": longest,
+        "longest_text": _as_printed(longest, engine, calculator),
+        "longest_key": key,
+        "model_max_length": configs(calculator)[-1].get("model_max_length"),
+    }
+
+
+def run_as_on(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> MemoryCalculator:
+    """Return the model in the dtype that an engine falls back to on a device: float32 where the
+    device has no bfloat16 and the engine no float16 for this type of model.
+    """
+    without = set(engine.figure("types_without_float16", ()))
+    plain = not calculator.packer.is_packed and not asked_float(calculator)
+    least = engine.figure("bfloat16_sm", 0)
+    if not (
+        plain
+        and calculator.packer.compute_dtype == "BF16"
+        and 0 < gpu.sm < least
+        and without & set(model_types(calculator))
+    ):
+        return calculator
+    return MemoryCalculator(calculator.model, calculator.request.replace(dtype="fp32"))
+
+
+def asked_float(calculator: MemoryCalculator) -> str:
+    """Return the float type that the user asks for in place of that of the checkpoint; else
+    empty.
+    """
+    own = MemoryCalculator(calculator.model, MemoryRequest()).packer
+    packer = calculator.packer
+    changes = not packer.is_packed and not own.is_packed and packer.name != own.name
+    return _FLOATS[packer.compute_dtype] if changes else ""
+
+
+def longest_request(engine: Engine, calculator: MemoryCalculator) -> tuple[int | None, str]:
+    """Return the tokens of the longest request that an engine takes from the config, and the key;
+    None if it has no such rule, or the config no such key.
+    """
+    rule = engine.figure("length", {})
+    if not rule:
+        return None, ""
+    config = configs(calculator)[-1]
+    found = {x: n for x in rule["keys"] if isinstance(n := config.get(x), int) and n > 0}
+    if not found and calculator.tree.context is not None:
+        found = {rule["default_key"]: int(calculator.tree.context)}
+    if not found:
+        return None, ""
+    order = sorted(found, key=found.__getitem__) if rule["smallest"] else list(found)
+    key, length = order[0], found[order[0]]
+    factor: float = 1
+    for rope in _rope_scalings(config):
+        kind = rope.get("rope_type", rope.get("type"))
+        if kind in rule["scaled_already"] or any(x in rope for x in rule["not_scaled_with"]):
+            continue
+        factor = _number(rope.get("factor"), factor)
+        if kind == "yarn" and rule["yarn_from_original"]:
+            length = int(_number(rope.get("original_max_position_embeddings"), length))
+    if rule["never_scaled"] and any(rule["never_scaled"] in x for x in model_types(calculator)):
+        factor = 1
+    return int(length * factor), key
+
+
+def model_types(calculator: MemoryCalculator) -> tuple[str, ...]:
+    """Return the types of the model and of its text model."""
+    found = (x.get("model_type") for x in configs(calculator))
+    return tuple(x for x in found if isinstance(x, str))
+
+
+def configs(calculator: MemoryCalculator) -> list[Mapping[str, Any]]:
+    """Return the model's config, and that of its text model inside."""
+    config = calculator.model.config.data
+    inner = config.get("text_config")
+    return [config, *([inner] if isinstance(inner, dict) else [])]
+
+
+def _rope_scalings(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the scalings of a config: one for all layers, or one for each type of layers."""
+    for key in ("rope_scaling", "rope_parameters"):
+        found = config.get(key)
+        if not isinstance(found, Mapping):
+            continue
+        inner = [x for x in found.values() if isinstance(x, Mapping)]
+        yield from inner or [found]
+
+
+def _number(value: Any, default: float) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+
+def _as_printed(longest: int | None, engine: Engine, calculator: MemoryCalculator) -> str:
+    """Return the length as an engine prints it: a float where it was multiplied by the factor of
+    rotary positions.
+    """
+    multiplied = engine.figure("length", {}).get("prints_float") and any(
+        getattr(x.block, "rope", None) is not None for x in fold_blocks(calculator.tree)
+    )
+    return f"{longest}.0" if multiplied and longest is not None else str(longest)
