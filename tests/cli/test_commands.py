@@ -314,7 +314,7 @@ def test_default_context_is_one_and_named() -> None:
     note = "note: 8,192 tokens; the model supports 131,072: --context max"
     for words in (
         ["fit"],
-        ["fit", "--on", "h100"],
+        ["fit", "--on", "rtx-4090"],
         ["memory"],
         ["memory", "--training"],
         ["plan", "--on", "8xh100"],
@@ -332,6 +332,7 @@ def test_default_context_is_one_and_named() -> None:
             == 131_072
         )
         assert json.loads(run(command, "llama-2-7b", *options, "--json").stdout)["context"] == 4096
+    assert "--context max" not in run("fit", "llama-3.1-8b", "--on", "h100").stderr  # it fits, too
 
 
 def test_a_gpu_can_be_its_memory_alone() -> None:

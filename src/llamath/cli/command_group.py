@@ -142,7 +142,7 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--format": {
         "metavar": "FORMAT",
         "help": "Print the tables as csv or markdown, or another format that the command lists: "
-        "tree, config.",
+        "short, tree, config.",
     },
     "--all": {"is_flag": True, "help": "Print every tensor on its own line."},
     "--picture": {"metavar": "FILE", "help": "Also draw the answer: FILE.svg or FILE.png."},

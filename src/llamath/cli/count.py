@@ -12,7 +12,7 @@ from ..render.progress import Progress
 from ..utils.errors import Argument
 from .command_group import command as make_command
 from .model_options import picture_option, takes_checkpoint, unfold_option
-from .output import TABLES, PictureFile, echo, echo_report, warn
+from .output import LONG, PictureFile, echo, echo_report, warn
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("count", _EXAMPLES, brief=True, formats=(*TABLES, "tree"))
+@make_command("count", _EXAMPLES, brief=True, formats=(*LONG, "tree"))
 @takes_checkpoint
 @asks(CountQuestion)
 @click.option("--formula", is_flag=True, help="Write the formula of the total, in numbers too.")

@@ -22,7 +22,7 @@ from .model_options import (
     print_inference,
     takes_model,
 )
-from .output import TABLES, PictureFile, echo_report
+from .output import LONG, PictureFile, echo_report
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _EXAMPLES = (
 _HEADS = ("eagle", "eagle3", "mtp")
 
 
-@make_command("fit", _EXAMPLES, brief=True, formats=TABLES)
+@make_command("fit", _EXAMPLES, brief=True, formats=LONG)
 @partial(takes_model, reads_files=True)
 @asks(FitQuestion, EngineQuestion, PlaceQuestion, CostQuestion, PairQuestion)
 @click.option(
@@ -171,7 +171,9 @@ def _fit(
 
     with Progress("sizing the model"):
         report = answer_fit(model, question)
-    note_context(model, report.context, question.context, form)
+    own, longest = model.tree.context, report.max_context
+    fits_whole = report.fits and (longest is None or longest >= int(own or 0))
+    note_context(model, report.context, question.context, form, enough=fits_whole)
     print_inference(report, form)
     if picture is not None:
         picture.write(_roofline(report, question))

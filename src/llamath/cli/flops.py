@@ -8,7 +8,7 @@ from ..model import Model
 from ..questions.pass_questions import FlopsQuestion
 from .command_group import command as make_command
 from .model_options import takes_model
-from .output import TABLES, echo, echo_json, echo_report
+from .output import LONG, echo, echo_json, echo_report
 from .question_options import Asked, asks
 
 _EXAMPLES = (
@@ -19,7 +19,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("flops", _EXAMPLES, brief=True, formats=(*TABLES, "conventions"))
+@make_command("flops", _EXAMPLES, brief=True, formats=(*LONG, "conventions"))
 @partial(takes_model, any_model=True)
 @asks(FlopsQuestion)
 def command(model: Model, *, asked: Asked, form: str | None) -> None:

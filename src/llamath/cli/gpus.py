@@ -15,7 +15,7 @@ from ..render.progress import Progress
 from ..utils.errors import LlamathError
 from .command_group import command as make_command
 from .model_options import force_option
-from .output import TABLES, echo_report, is_captured, write_file
+from .output import LONG, echo_report, is_captured, write_file
 from .question_options import completed
 from .this_machine_option import remember_measured
 
@@ -35,7 +35,7 @@ _OPTIONS: dict[str, Any] = {
 """How the model is opened whose speed is measured."""
 
 
-@make_command("gpus", _EXAMPLES, brief=True, formats=TABLES)
+@make_command("gpus", _EXAMPLES, brief=True, formats=LONG)
 @click.argument("words", nargs=-1, type=completed(GPU_NAMES))
 @click.option(
     "-o",

@@ -12,7 +12,7 @@ from ..render.progress import Progress
 from ..utils.errors import Argument, Call, Name, safe
 from .command_group import command as make_command
 from .model_options import note_context, print_inference, takes_checkpoint
-from .output import TABLES, echo_report, note, warn
+from .output import LONG, echo_report, note, warn
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("memory", _EXAMPLES, brief=True, formats=TABLES)
+@make_command("memory", _EXAMPLES, brief=True, formats=LONG)
 @takes_checkpoint
 @asks(MemoryQuestion, TrainingQuestion)
 def command(model: Model | HeaderCount, *, asked: Asked, form: str | None) -> int:

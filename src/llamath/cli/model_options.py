@@ -316,12 +316,14 @@ def _parse_change(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def note_context(model: FamilyModel, context: int, given: object, form: str | None) -> None:
-    """Note the default context beside the model's own, and warn if a context is longer than
-    that, or if the model has none.
+def note_context(
+    model: FamilyModel, context: int, given: object, form: str | None, *, enough: bool = False
+) -> None:
+    """Note the default context beside the model's own, if the answer could change with that, and
+    warn if a context is longer, or if the model has none.
     """
     own = model.tree.context
-    if own and context < own and not given and form != "json":
+    if own and context < own and not given and form != "json" and not enough:
         note(f"{context:,} tokens; the model supports {own:,}: {Argument('context', 'max')}")
     elif own and context > own:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..questions.parameter_questions import ModelsQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .output import TABLES, echo_report, note
+from .output import LONG, echo_report, note
 from .question_options import Asked, asks
 
 _EXAMPLES = (
@@ -17,7 +17,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("models", _EXAMPLES, brief=True, formats=TABLES)
+@make_command("models", _EXAMPLES, brief=True, formats=LONG)
 @asks(ModelsQuestion)
 def command(*, asked: Asked, form: str | None) -> int:
     """List the presets whose name, id or family contains all WORDS; the words dense, moe, hybrid,

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..render.progress import without_progress
+from ..render.table import bold, terminal_lines
 from ..utils.errors import FormatError, LlamathError, RemoteError, safe
 from ..utils.write_whole_file import write_whole_file
 
@@ -133,6 +134,8 @@ def echo_json(data: Any) -> None:
 
 TABLES = ("csv", "markdown")
 """Formats of the tables of a report."""
+LONG = (*TABLES, "short")
+"""Formats of a report that is longer than a terminal."""
 
 
 def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None = None) -> None:
@@ -147,12 +150,15 @@ def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None =
         echo("\n".join(report_rows(report, form or "", stated_command(), parts)))
     elif form == "brief":
         echo(report.summary)
-    elif parts is None:
-        echo(report.terminal_text())
+    elif form == "short":
+        echo(report.short_text())
     else:
         from ..render.report_text import report_text
 
-        echo(report_text(report, parts))
+        text = report.terminal_text() if parts is None else report_text(report, parts)
+        echo(text)
+        if 0 < terminal_lines() <= text.count("\n") + 1:  # the headline has scrolled away
+            echo(f"\n{bold(report.summary)}")
 
 
 _OPTIONS_OF_OUTPUT = {

@@ -9,7 +9,7 @@ from ..questions.plan_questions import PlanQuestion, ServingPlanQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import note_context, takes_model
-from .output import TABLES, echo_report
+from .output import LONG, echo_report
 from .question_options import Asked, asks
 
 _EXAMPLES = (
@@ -19,7 +19,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("plan", _EXAMPLES, brief=True, formats=TABLES)
+@make_command("plan", _EXAMPLES, brief=True, formats=LONG)
 @takes_model
 @asks(PlanQuestion, ServingPlanQuestion)
 @click.option("--serve", is_flag=True, help="Plan for inference, and not for training.")

@@ -11,7 +11,7 @@ from ..questions.fit_questions import QuantsQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, load_model, note_context, parse_changes, set_option
-from .output import TABLES, echo_report
+from .output import LONG, echo_report
 from .question_options import Asked, asks
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("quants", _EXAMPLES, brief=True, formats=TABLES)
+@make_command("quants", _EXAMPLES, brief=True, formats=LONG)
 @click.argument("model", required=False, type=MODEL)
 @set_option
 @asks(QuantsQuestion)

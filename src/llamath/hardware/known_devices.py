@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table, Text
-from ..utils.errors import Call, LlamathError, nearest, safe
+from ..utils.errors import Call, Command, LlamathError, Name, nearest, safe
 from ..utils.number_format import format_count
 from ..utils.units import parse_bandwidth, parse_bytes, parse_flops
 from .device import DTYPES, Device
@@ -186,7 +186,7 @@ def find_device(name: str) -> Device:
     if normalized == "this":
         raise LlamathError(
             "this machine is looked at by the command line alone",
-            hint="a terminal that is asked for `this` prints the words that stand for it",
+            hint=f"{Command('fit', Name('model'), on='this')} prints the words that stand for it",
         )
     if chip := find_chip(name):
         if len(chip) == 1:

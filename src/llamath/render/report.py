@@ -74,6 +74,12 @@ class Report(Record):
 
         return report_text(self)
 
+    def short_text(self) -> str:
+        """The report in 24 lines, the answer last."""
+        from .report_text import report_short_text
+
+        return report_short_text(self)
+
     def __str__(self) -> str:
         from .table import terminal_width, unstyled
 

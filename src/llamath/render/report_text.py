@@ -13,6 +13,7 @@ from .table import (
     bold,
     dim,
     fit_table,
+    group_color,
     note_lines,
     side_by_side,
     terminal_width,
@@ -31,6 +32,10 @@ _MIN_ROOM = 24
 """The smallest width of a wrapped last column."""
 _MIN_CHART = 12
 """A narrower chart is left out."""
+SHORT = 24
+"""Lines of the short form: those of a small terminal."""
+_LEAST_ROWS = 3
+"""Rows of a table that the short form keeps."""
 _MAX_TEXT = 4000
 """Characters of a paragraph."""
 _MAX_NOTE = 600
@@ -48,6 +53,34 @@ def report_text(report: Report, parts: Iterable[Part] | None = None) -> str:
     if report.stated_notes:
         lines += ["", *note_lines([safe(x, _MAX_NOTE) for x in report.stated_notes])]
     return "\n".join(lines)
+
+
+def report_short_text(report: Report, most: int = SHORT) -> str:
+    """Return the report in at most so many lines: its tables, the longest ones cut, without what
+    explains them, and at last the answer.
+    """
+    answer = wrap(safe(report.summary, _MAX_NOTE), "")
+    parts = [x for x in report.tables() if not (isinstance(x, Text) and x.style == "dim")]
+    lines = _single_lines(parts)
+    room = most - len(answer) - 1
+    while len(lines) > room:
+        tables = [x for x in parts if isinstance(x, Table) and len(x.rows) and x.most != 0]
+        longest = max(tables, key=_shown_rows, default=None)
+        if longest is None or _shown_rows(longest) <= _LEAST_ROWS:
+            lines = [*lines[: max(room - 1, 0)], dim("…")]
+            break
+        fewer = max(_shown_rows(longest) - max(len(lines) - room, 1) - 1, _LEAST_ROWS)
+        parts = [x.replace(most=fewer) if x is longest else x for x in parts]
+        lines = _single_lines(parts)
+    return "\n".join([*lines, "", *map(bold, answer)])
+
+
+def _single_lines(parts: Iterable[Part]) -> list[str]:
+    return [line for x in parts_lines(parts) for line in x.split("\n")]
+
+
+def _shown_rows(table: Table) -> int:
+    return len(table.rows) if table.most is None else min(table.most, len(table.rows))
 
 
 def parts_lines(parts: Iterable[Part], *, apart: bool = False) -> Iterator[str]:
@@ -127,7 +160,7 @@ def _rows_lines(
         if row.is_heading:
             yield from ["", *map(bold, wrap(cell_text(row.cells[0], columns[0]), ""))][not i :]
             continue
-        yield next(rest)
+        yield group_color(next(rest), str(row.cells[0]))
         for j in below:
             if text := cell_text(row.cells[j], columns[j]):
                 yield from map(dim, wrap(text, _BELOW + "  " * row.level))

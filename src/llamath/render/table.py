@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_GROUPS = {
+    "embedding": 34,
+    "head": 35,
+    "attention": 33,
+    "mixer": 93,
+    "mlp": 32,
+    "experts": 36,
+    "router": 91,
+    "norm": 90,
+}
+"""Groups of weights → the colors of a terminal that are nearest to those of the page: blue, purple,
+orange, yellow, green, teal, pink, grey.
+"""
 _MIN_ROOM = 12
 """The smallest width of a wrapped first column."""
 _unstyled: ContextVar[int] = ContextVar("unstyled", default=0)
@@ -44,6 +58,26 @@ def bold(text: str) -> str:
 def dim(text: str) -> str:
     """Return dimmed text if output is styled."""
     return f"{_DIM}{text}{_RESET}" if _is_styled() else text
+
+
+def group_color(line: str, name: str) -> str:
+    """Return a line with the name of a group of weights, which it begins with, in its color."""
+    color = _GROUPS.get(name)
+    start = len(line) - len(line.lstrip())
+    if color is None or not _is_styled() or not line.startswith(name, start):
+        return line
+    end = start + len(name)
+    return f"{line[:start]}\x1b[{color}m{line[start:end]}{_RESET}{line[end:]}"
+
+
+def terminal_lines() -> int:
+    """Return the lines of the terminal that the output goes to; 0 if it goes elsewhere."""
+    try:
+        if _unstyled.get() or sys.stdout is None or not sys.stdout.isatty():
+            return 0
+        return os.get_terminal_size(sys.stdout.fileno()).lines
+    except (AttributeError, ValueError, OSError):
+        return 0
 
 
 def terminal_width() -> int:
@@ -149,9 +183,7 @@ def _wrapped_row(cell: str, tail: str, room: int, gap: int) -> str:
 
 def visible_length(line: str) -> int:
     """Return the columns that a line takes, without its styles."""
-    for style in (_BOLD, _DIM, _RESET):
-        line = line.replace(style, "")
-    return len(line)
+    return len(re.sub(r"\x1b\[\d+m", "", line))
 
 
 def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> list[str]:
