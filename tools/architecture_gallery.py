@@ -1,5 +1,5 @@
-"""Compare the presets with the models of the public architecture gallery; printed as the tables of
-docs/concepts/coverage.md.
+"""Compare the presets with the models of the public architecture gallery; `tools/docs.py` writes
+the tables into docs/concepts/published-models.md.
 
 `tests/truth/gallery.json` has the gallery's facts, `tests/truth/gallery_differences.json` who is
 right where they differ, and why.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 
 import llamath
 from llamath.analysis.understand.fact_sheet import FactSheet
-from llamath.catalog import find_public_id, find_refused
+from llamath.catalog import GRADES, find_public_id, find_refused
+from llamath.catalog.refused_models import REFUSED_MODELS
 
 TRUTH = Path(__file__).parents[1] / "tests" / "truth"
 FIELDS = (
@@ -111,6 +113,37 @@ def _integer(text: str) -> int | None:
     return int(match[0].replace(",", "")) if match else None
 
 
+def tables() -> Iterator[str]:
+    """Yield the lines of three tables: how many models are counted, which are refused, and where
+    the gallery differs.
+    """
+    grades = Counter(refused_or_grade(entry["hub_id"]) for entry in gallery())
+    yield from ("| configuration | models |", "| --- | ---: |")
+    yield from (
+        f"| {GRADES.get(grade, grade)} | {grades[grade]} |"
+        for grade in (*GRADES, "refused")
+    )
+    yield from ("", "| refused | why |", "| --- | --- |")
+    yield from (f"| {x.name} | {x.reason} |" for x in REFUSED_MODELS)
+    found, names = found_differences(), {x["hub_id"]: x["name"] for x in gallery()}
+    yield from ("", "| models | differ in | gallery / llamath, of the first | right | why |", "| --- " * 5 + "|")
+    for group in differences()["differences"]:
+        field = group["field"]
+        example = " / ".join(_shown(x) for x in found[group["models"][0], field])
+        models = ", ".join(names[x] for x in group["models"])
+        words = field.replace("_", " ").replace("kv", "KV")
+        yield f"| {models} | {words} | {example} | {group['right']} | {group['why']} |"
+
+
+def refused_or_grade(public_id: str) -> str:
+    """Return how far the configuration of a public id is the published one, or `refused`."""
+    preset = find_public_id(public_id)
+    return "refused" if preset is None else preset.grade
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 if __name__ == "__main__":
-    for (model, field), (theirs, ours) in found_differences().items():
-        print(f"{model:55} {field:20} {theirs!s:>18} {ours!s:>18}")
+    print("\n".join(tables()))
