@@ -101,11 +101,13 @@ def agrees_as_printed(printed: int, count: int) -> bool:
 
 
 def layer_numbers(text: str | int) -> Iterator[int]:
-    """Yield the numbers of layers in the gallery's words: `6 GQA + 23 Mamba-2` is 6 and 23;
-    layers for multi-token prediction are no layers of the model.
+    """Yield the numbers of layers in the gallery's words: `6 GQA + 23 Mamba-2` is 6 and 23, and
+    `22 layers × 2 passes` 44; layers for multi-token prediction are no layers of the model.
     """
-    text = re.sub(r"\+ \d+ MTP layers?", "", str(text)).partition(" × ")[0]
-    return (int(x) for x in re.findall(r"(?<![\w.-])\d+(?=$| )", text))
+    text = re.sub(r"\+ \d+ MTP layers?", "", str(text))
+    layers, _, passes = text.partition(" × ")
+    times = int(passes.split()[0]) if passes else 1
+    return (times * int(x) for x in re.findall(r"(?<![\w.-])\d+(?=$| )", layers))
 
 
 def _integer(text: str) -> int | None:
@@ -120,13 +122,16 @@ def tables() -> Iterator[str]:
     grades = Counter(refused_or_grade(entry["hub_id"]) for entry in gallery())
     yield from ("| configuration | models |", "| --- | ---: |")
     yield from (
-        f"| {GRADES.get(grade, grade)} | {grades[grade]} |"
-        for grade in (*GRADES, "refused")
+        f"| {GRADES.get(grade, grade)} | {grades[grade]} |" for grade in (*GRADES, "refused")
     )
     yield from ("", "| refused | why |", "| --- | --- |")
     yield from (f"| {x.name} | {x.reason} |" for x in REFUSED_MODELS)
     found, names = found_differences(), {x["hub_id"]: x["name"] for x in gallery()}
-    yield from ("", "| models | differ in | gallery / llamath, of the first | right | why |", "| --- " * 5 + "|")
+    yield from (
+        "",
+        "| models | differ in | gallery / llamath, of the first | right | why |",
+        "| --- " * 5 + "|",
+    )
     for group in differences()["differences"]:
         field = group["field"]
         example = " / ".join(_shown(x) for x in found[group["models"][0], field])
