@@ -222,12 +222,12 @@ def bits() -> Rows:
 
 
 def indexes() -> Rows:
-    for name, slug, dtype, printed in DATA["indexes"]["rows"]:
-        yield (
-            f"{name}: {slug}, {dtype}",
-            f"{printed:,}",
-            f"{weight_storage(llamath.load(slug).tree, parse_weight_format(dtype)).bytes:,}",
-        )
+    for name, of, dtype, printed in DATA["indexes"]["rows"]:
+        slug, _, part = of.partition(", ")
+        model = llamath.load(slug)
+        tree = model.text.tree if part == "text" else model.tree
+        stored = weight_storage(tree, parse_weight_format(dtype)).bytes
+        yield f"{name}: {of}, {dtype}", f"{printed:,}", f"{stored:,}"
 
 
 def quantized() -> Rows:

@@ -1,5 +1,5 @@
-"""Compare the presets with the models of the public architecture gallery; printed as the tables of
-docs/concepts/coverage.md.
+"""Compare the presets with the models of the public architecture gallery; `tools/docs.py` writes
+the tables into docs/concepts/published-models.md.
 
 `tests/truth/gallery.json` has the gallery's facts, `tests/truth/gallery_differences.json` who is
 right where they differ, and why.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 
 import llamath
 from llamath.analysis.understand.fact_sheet import FactSheet
-from llamath.catalog import find_public_id, find_refused
+from llamath.catalog import GRADES, find_public_id, find_refused
+from llamath.catalog.refused_models import REFUSED_MODELS
 
 TRUTH = Path(__file__).parents[1] / "tests" / "truth"
 FIELDS = (
@@ -99,11 +101,13 @@ def agrees_as_printed(printed: int, count: int) -> bool:
 
 
 def layer_numbers(text: str | int) -> Iterator[int]:
-    """Yield the numbers of layers in the gallery's words: `6 GQA + 23 Mamba-2` is 6 and 23;
-    layers for multi-token prediction are no layers of the model.
+    """Yield the numbers of layers in the gallery's words: `6 GQA + 23 Mamba-2` is 6 and 23, and
+    `22 layers × 2 passes` 44; layers for multi-token prediction are no layers of the model.
     """
-    text = re.sub(r"\+ \d+ MTP layers?", "", str(text)).partition(" × ")[0]
-    return (int(x) for x in re.findall(r"(?<![\w.-])\d+(?=$| )", text))
+    text = re.sub(r"\+ \d+ MTP layers?", "", str(text))
+    layers, _, passes = text.partition(" × ")
+    times = int(passes.split()[0]) if passes else 1
+    return (times * int(x) for x in re.findall(r"(?<![\w.-])\d+(?=$| )", layers))
 
 
 def _integer(text: str) -> int | None:
@@ -111,6 +115,40 @@ def _integer(text: str) -> int | None:
     return int(match[0].replace(",", "")) if match else None
 
 
+def tables() -> Iterator[str]:
+    """Yield the lines of three tables: how many models are counted, which are refused, and where
+    the gallery differs.
+    """
+    grades = Counter(refused_or_grade(entry["hub_id"]) for entry in gallery())
+    yield from ("| configuration | models |", "| --- | ---: |")
+    yield from (
+        f"| {GRADES.get(grade, grade)} | {grades[grade]} |" for grade in (*GRADES, "refused")
+    )
+    yield from ("", "| refused | why |", "| --- | --- |")
+    yield from (f"| {x.name} | {x.reason} |" for x in REFUSED_MODELS)
+    found, names = found_differences(), {x["hub_id"]: x["name"] for x in gallery()}
+    yield from (
+        "",
+        "| models | differ in | gallery / llamath, of the first | right | why |",
+        "| --- " * 5 + "|",
+    )
+    for group in differences()["differences"]:
+        field = group["field"]
+        example = " / ".join(_shown(x) for x in found[group["models"][0], field])
+        models = ", ".join(names[x] for x in group["models"])
+        words = field.replace("_", " ").replace("kv", "KV")
+        yield f"| {models} | {words} | {example} | {group['right']} | {group['why']} |"
+
+
+def refused_or_grade(public_id: str) -> str:
+    """Return how far the configuration of a public id is the published one, or `refused`."""
+    preset = find_public_id(public_id)
+    return "refused" if preset is None else preset.grade
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 if __name__ == "__main__":
-    for (model, field), (theirs, ours) in found_differences().items():
-        print(f"{model:55} {field:20} {theirs!s:>18} {ours!s:>18}")
+    print("\n".join(tables()))

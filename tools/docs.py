@@ -13,6 +13,7 @@
   command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
 - `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
+- `<!-- published models -->` … `<!-- end -->` gets the tables of `tools/architecture_gallery.py`.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of
   a matrix, bits per weight.
 - `<!-- tour MODEL -->` … `<!-- end -->` gets the stops of the tour of a model.
@@ -47,6 +48,7 @@ SHARED_OPTIONS = re.compile(
 )
 QUESTIONS = re.compile(r"^<!-- questions -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+PUBLISHED = re.compile(r"^<!-- published models -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 TOUR = re.compile(r"^<!-- tour (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -439,6 +441,13 @@ def multimodal(match: re.Match[str]) -> str:  # noqa: ARG001
     return f"<!-- multimodal -->\n\n{fill(', '.join(sorted(complete)), WIDTH)}\n\n<!-- end -->"
 
 
+def published_models(_: re.Match[str]) -> str:
+    """Return what is known here of the models of the public architecture gallery."""
+    from architecture_gallery import tables
+
+    return "\n".join(("<!-- published models -->", "", *tables(), "", "<!-- end -->"))
+
+
 def recipes(_: re.Match[str]) -> str:
     """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits
     per weight at 4,096 × 4,096."""
@@ -467,6 +476,7 @@ def recipes(_: re.Match[str]) -> str:
 
 GENERATED = {
     MULTIMODAL: multimodal,
+    PUBLISHED: published_models,
     RECIPES: recipes,
     SOURCE: source,
     TOUR: tour,

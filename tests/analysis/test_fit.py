@@ -648,14 +648,18 @@ def test_pipeline_stages_cache_their_own_layers() -> None:
 def test_every_weight_is_read_or_looked_up() -> None:
     for name, model in MODELS.items():
         of = shard_preset(name, Layout(), dtype="bf16")
-        everything = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree))
+        everything = 2 * sum(
+            int(x.weight.parameters) * int(x.copies) for x in fold(model.text.tree)
+        )
         tables = 2 * sum(
             int(x.weight.parameters) * int(x.copies)
-            for x in fold(model.tree)
+            for x in fold(model.text.tree)
             if x.weight.role == "lookup"
         )
-        tied = tables if model.tree.head is not None and model.tree.head.weight.tied else 0
-        rows = 2 * int(model.tree.width) * 20_000
+        tied = (
+            tables if model.text.tree.head is not None and model.text.tree.head.weight.tied else 0
+        )
+        rows = 2 * int(model.text.tree.width) * 20_000
         assert of.weight_reads(20_000)[0] == pytest.approx(
             everything - tables + tied + min(rows, tables), rel=1e-9
         )

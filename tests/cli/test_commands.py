@@ -362,7 +362,7 @@ def test_model_args_are_a_model() -> None:
         ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
         ("ls examples/tiny-llama", "21 tensors in 1 safetensors file, 67,972 bytes"),
         ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),
-        ("models qwen 3", "11 presets with 3.09B to 397B parameters"),
+        ("models qwen 3", "12 presets with 3.09B to 397B parameters"),
         ("gpus h100-sxm", "GiB, 3,350 GB/s, 989.4 bf16 TFLOP/s"),
         (
             "fit llama-3.1-8b --on rtx-4090",

@@ -67,26 +67,6 @@ REFUSED_MODELS = tuple(
             "the experts and the vision encoder of its params.json are not understood here",
         ),
         (
-            *("Nanbeige 4.2 3B", "Nanbeige/Nanbeige4.2-3B", "2026-07-21", "apache-2.0"),
-            "its layers are passed twice (model_type nanbeige), which is not counted here",
-        ),
-        (
-            *("Ouro-Thinking 2.6B", "ByteDance/Ouro-2.6B-Thinking", "2025-10-29", "apache-2.0"),
-            "its layers are passed four times (model_type ouro), which is not counted here",
-        ),
-        (
-            *("Sarvam 30B", "sarvamai/sarvam-30b", "2026-03-03", "apache-2.0"),
-            "its model_type sarvam_moe is not counted here",
-        ),
-        (
-            *("Sarvam 105B", "sarvamai/sarvam-105b", "2026-03-03", "apache-2.0"),
-            "its model_type sarvam_mla is not counted here",
-        ),
-        (
-            *("Solar Open 2", "upstage/Solar-Open2-250B", "2026-07-22", "upstage-solar"),
-            "its model_type solar_open2 is not counted here",
-        ),
-        (
             *("Xiaomi MiMo-V2.5-Pro 1.02T", "XiaomiMiMo/MiMo-V2.5-Pro", "2026-04-22", "mit"),
             "its joined queries, keys and values (fused_qkv) are not counted here, and "
             "hybrid_layer_pattern of its config is not known",

@@ -69,7 +69,7 @@ def find_series(
     """Find a series by name; with `sparse`, only its MoE models, if there are any."""
     matches = _presets(name, exclude)
     if matches is None:
-        model = load_family(name)
+        model = load_family(name).text
         return Series(name=model.name, members=(Member(slug="", model=model),), template=model)
     if not matches:
         raise LlamathError(f"no published model of {safe(name)} is left to learn habits from")
@@ -127,7 +127,7 @@ def _model_type_of(preset: Preset) -> str:
 
 
 def _member(preset: Preset) -> Member:
-    return Member(slug=preset.slug, model=load_family(preset.slug))
+    return Member(slug=preset.slug, model=load_family(preset.slug).text)
 
 
 def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
