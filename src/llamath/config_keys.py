@@ -1063,6 +1063,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "keys and values of delta attention; null: as many as queries (Solar Open 2)",
             _FIXED,
         ),
+        "linear_attn_config.safe_gate": (
+            "whether the decay of delta attention has a lower bound; it has (GLM-5.3)",
+            _FIXED,
+        ),
         "kda_use_full_proj": (
             "whether forget and output gates of delta attention are one matrix each (Solar Open 2)",
             "weights of the gates",
@@ -2024,6 +2028,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "beta_fast": ("fastest frequency of YaRN, which is off (Grok 2)", _FIXED),
         "beta_slow": ("slowest frequency of YaRN, which is off (Grok 2)", _FIXED),
         "grok1/context_len": ("the context again (Grok 2)", _FIXED),
+        "index_kpool_compress": (
+            "whether keys of an indexer are pooled; they are (GLM-5.3)",
+            _FIXED,
+        ),
+        "index_share_for_mtp_iteration": (
+            "whether layers that predict tokens reuse a choice of keys (GLM-5.3)",
+            _FIXED,
+        ),
+        "mhc": ("whether there are residual streams; there are (GLM-5.3)", _FIXED),
+        "moe_router_dtype": ("dtype of the router: float32 (GLM-5.3)", _FIXED),
         "q_head_dim": ("the size of a query head again, n + p (Sarvam)", _FIXED),
         "hc_rate": ("residual streams; there is one (Solar Open 2)", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),
