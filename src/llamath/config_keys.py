@@ -500,6 +500,22 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "whether scores are also divided by the layer number, counted from 1",
             _ONE_FACTOR,
         ),
+        "embedding_multiplier_scale": (
+            "factor of the embeddings (Grok 2)",
+            "compute: no weight depends on it",
+        ),
+        "output_multiplier_scale": (
+            "factor of the logits (Grok 2)",
+            "compute: no weight depends on it",
+        ),
+        "router_logit_softcapping": (
+            "soft cap of the logits of the router (Grok 2)",
+            "compute: the choice of experts",
+        ),
+        "attn_temperature_len": (
+            "position beyond which capped scores are scaled by its logarithm (Grok 2)",
+            _SCORES,
+        ),
         "attn_logit_softcapping": (
             "soft cap of the scores: cap · tanh(score / cap); null: none",
             _SCORES,
@@ -1047,6 +1063,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "keys and values of delta attention; null: as many as queries (Solar Open 2)",
             _FIXED,
         ),
+        "linear_attn_config.safe_gate": (
+            "whether the decay of delta attention has a lower bound; it has (GLM-5.3)",
+            _FIXED,
+        ),
         "kda_use_full_proj": (
             "whether forget and output gates of delta attention are one matrix each (Solar Open 2)",
             "weights of the gates",
@@ -1213,6 +1233,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
     },
     "Experts and multi-token prediction": {
+        "residual_moe": (
+            "whether an MLP stands beside the experts (Grok 2)",
+            "weights of the MLP; compute",
+        ),
         "num_experts": (
             "E, experts in a layer; each token is routed to k of them",
             "weights of experts and router",
@@ -1991,6 +2015,29 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "whether layers attend to the results of earlier ones; none does (Nanbeige)",
             _FIXED,
         ),
+        "attn_logit_softcapping_method": ("the function of that cap: tanh (Grok 2)", _FIXED),
+        "attn_output_multiplier": ("factor of the output of attention; 1 (Grok 2)", _FIXED),
+        "merge_gate_up": ("whether engines join gate and up; files do not (Grok 2)", _FIXED),
+        "rope_rotate_half_dims": ("whether half of a head rotates; all does (Grok 2)", _FIXED),
+        "rope_type": ("the kind of positions: original, without YaRN (Grok 2)", _FIXED),
+        "grok1/sliding_window_size": ("positions in a window; -1: there is none (Grok 2)", _FIXED),
+        "global_attn_every_n": ("how often a layer has no window; all have none (Grok 2)", _FIXED),
+        "scaling_factor": ("factor of YaRN, which is off (Grok 2)", _FIXED),
+        "extrapolation_factor": ("a factor of YaRN, which is off (Grok 2)", _FIXED),
+        "attn_factor": ("factor of the scores in YaRN, which is off (Grok 2)", _FIXED),
+        "beta_fast": ("fastest frequency of YaRN, which is off (Grok 2)", _FIXED),
+        "beta_slow": ("slowest frequency of YaRN, which is off (Grok 2)", _FIXED),
+        "grok1/context_len": ("the context again (Grok 2)", _FIXED),
+        "index_kpool_compress": (
+            "whether keys of an indexer are pooled; they are (GLM-5.3)",
+            _FIXED,
+        ),
+        "index_share_for_mtp_iteration": (
+            "whether layers that predict tokens reuse a choice of keys (GLM-5.3)",
+            _FIXED,
+        ),
+        "mhc": ("whether there are residual streams; there are (GLM-5.3)", _FIXED),
+        "moe_router_dtype": ("dtype of the router: float32 (GLM-5.3)", _FIXED),
         "q_head_dim": ("the size of a query head again, n + p (Sarvam)", _FIXED),
         "hc_rate": ("residual streams; there is one (Solar Open 2)", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),

@@ -28,7 +28,7 @@ from .core.config import Config
 from .core.tree import iter_stacks
 from .families.counted_models import CountedModel, find_counted
 from .families.multimodal_registry import INNER_KEY, TEXT_KEYS, Wrapper, find_wrapper
-from .families.registry import FAMILIES, Family, find_family, other_ways
+from .families.registry import FAMILIES, Family, find_family, other_ways, type_of_architecture
 from .generic.module_tree import module_tree
 from .model import FamilyModel, Model, TensorModel, with_family
 from .utils.access import is_restricted, may_read
@@ -646,6 +646,7 @@ class _Sections(NamedTuple):
 
 def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     """Divide the configuration of a multimodal model; that of a text model has one section."""
+    data = _with_type_of_class(data, notes, source)
     model_type = Config(data, source).get("model_type", "")
     wrapper = find_wrapper(model_type, has_sections=_text_key(data) is not None)
     for variant in wrapper.variants:
@@ -696,6 +697,24 @@ def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
             f"{', '.join(parts) or 'the rest of the multimodal model'}"
         )
     return _Sections(model_type, text)
+
+
+def _with_type_of_class(data: Keys, notes: list[str], source: str) -> Keys:
+    """Return a configuration with the model type of the class in `architectures`, where that one
+    decides.
+    """
+    model_type, classes = Config(data, source).get("model_type", ""), data.get("architectures")
+    name = classes[0] if isinstance(classes, list) and classes else None
+    if not isinstance(name, str) or name.lower().startswith(
+        model_type.replace("_", "").replace("-", "") or "\0"
+    ):
+        return data
+    decided = type_of_architecture(name)
+    if decided is None or decided == model_type:
+        return data
+    if model_type:
+        notes.append(f"model_type is {safe(model_type, 60)}, but architectures names {name}")
+    return {**data, "model_type": decided}
 
 
 def _text_key(data: Keys) -> str | None:

@@ -22,7 +22,7 @@ from support.reference_data import (
 from support.typed_commands import Typed
 
 FAMILIES = {
-    "apertus": "Apertus", "baichuan": "Baichuan 2", "deepseek_v41_text": "DeepSeek-V4.1", "diffllama": "DiffLlama", "doge": "Doge", "gemma3n_text": "Gemma 3n",
+    "apertus": "Apertus", "baichuan": "Baichuan 2", "deepseek_v41_text": "DeepSeek-V4.1", "diffllama": "DiffLlama", "doge": "Doge", "gemma3n_text": "Gemma 3n", "grok1": "Grok 2",
     "jetmoe": "JetMoE", "mistral_large4": "Mistral Large 4", "mistral_large4_text": "Mistral Large 4", "muse_spark": "Muse Spark",
     "muse_spark_text": "Muse Spark", "phimoe": "Phi-3.5-MoE", "recurrent_gemma": "RecurrentGemma",
 }  # fmt: skip
@@ -32,6 +32,7 @@ OTHERS = ("idefics", "kosmos-2.5")
 PRESETS = {
     "apertus-8b": "Apertus's xIELU",
     "baichuan2-7b": "Baichuan 2's normalized head",
+    "grok-2": "Grok 2's scaling of capped scores by position",
     "phi-mini-moe": "Phi-3.5-MoE's SparseMixer",
 }
 

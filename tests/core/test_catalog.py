@@ -22,7 +22,7 @@ from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
 from llamath.families.multimodal_registry import find_wrapper
-from llamath.families.registry import FAMILIES
+from llamath.families.registry import FAMILIES, type_of_architecture
 from llamath.utils.units import parse_tokens
 from support.reference_data import published, truth
 
@@ -36,6 +36,9 @@ TEXT = ("language_model", "lm_head")
 
 def is_multimodal(preset: Preset) -> bool:
     """Whether a preset has a vision tower beside its text model."""
+    classes = preset.config.get("architectures", [""])
+    if type_of_architecture(classes[0]) is not None:
+        return False
     wrapper = find_wrapper(preset.config["model_type"])
     return "vision_config" in preset.config or wrapper.family is not None
 
@@ -106,7 +109,9 @@ def check_file(slug: str) -> None:
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
     assert all(re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", x) for x in data.get("aliases", []))
     assert type(data["parameters"]) is int
-    assert FAMILIES.find(data["config"]["model_type"]) is not None or is_multimodal(PRESETS[slug])
+    named = type_of_architecture(data["config"].get("architectures", [""])[0])
+    known = FAMILIES.find(named or data["config"]["model_type"]) is not None
+    assert known or is_multimodal(PRESETS[slug])
     assert next(iter(data["config"])) == "model_type"
     assert text.endswith("}\n") and max(map(len, text.splitlines())) <= 200
 

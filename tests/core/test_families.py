@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+import llamath
+from llamath.catalog import read_preset
 from llamath.families.multimodal_registry import WRAPPERS, find_wrapper
 from llamath.families.refused import REFUSED
 from llamath.families.registry import FAMILIES, Declared, find_family
@@ -50,6 +52,17 @@ def test_every_family_is_named_after_its_module() -> None:
         assert find_family(model_type) is family
         assert family.build.__module__ == f"llamath.families.{family.module}"
         assert family.build.__name__ == family.module
+
+
+def test_class_decides_the_family_where_the_type_misleads() -> None:
+    """Grok 2's published config has the model type of GIT, a model of images."""
+    preset = read_preset("grok-2")
+    assert preset.config["model_type"] == "git"
+    model = llamath.load(preset.config)
+    assert model.family.name == "grok1"
+    assert model.notes[0] == "model_type is git, but architectures names Grok1ForCausalLM"
+    other = llamath.load({**read_preset("llama-3-8b").config, "architectures": ["GitForCausalLM"]})
+    assert other.family.name == "llama" and not other.notes
 
 
 def test_model_type_is_declared_once() -> None:

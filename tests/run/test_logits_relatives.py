@@ -210,10 +210,17 @@ def test_minimax_m3_in_a_wrapper(label: str) -> None:
     assert same_with_cache_and_padding(both)
 
 
-@pytest.mark.parametrize("label", ["plain", "shared indexers, pools of 3, grouped, tied"])
+@pytest.mark.parametrize(
+    "label", ["plain", "shared indexers, pools of 3, grouped, tied", "Z.ai's keys"]
+)
 @torch.no_grad()
 def test_glm5_next_in_a_wrapper(label: str) -> None:
     text = unproven(f"glm5_next-{label}")
+    # the class knows another name of sparse attention, and no number of dense layers
+    text["layer_types"] = [
+        "indexed_attention" if x == "deepseek_sparse_attention" else x for x in text["layer_types"]
+    ]
+    text.pop("first_k_dense_replace", None)
     eyes = {
         "depth": 1,
         "hidden_size": 32,

@@ -36,6 +36,7 @@ COUNTED = (
         "diffllama-",
         "doge-",
         "gemma3n-",
+        "grok1-",
         "jetmoe-",
         "mistral_large4-",
     ),
@@ -47,6 +48,7 @@ COUNTED = (
 COUNTED_PRESETS = (
     "apertus-",
     "baichuan2-",
+    "grok-2",
     "jetmoe-",
     "phi-3.5-moe",
     "phi-mini-moe",

@@ -24,7 +24,7 @@ from .hyper_shared import (
 )
 from .indexed_shared import INDEXER_NAMES, layers_with_indexers, read_indexer, without_indexer
 from .kimi_shared import DELTA_LAYOUTS, delta_names, kimi_experts
-from .layers_shared import layer_kinds, layers_from, mlp_kinds
+from .layers_shared import layer_kinds, layer_numbers, layers_from, mlp_kinds
 from .registry import family
 
 
@@ -67,6 +67,11 @@ def glm5_next(c: Config) -> Decoder:
         c.dim("hc", "hc_mult", default=4),
     )
     c.require("qk_rope_head_dim", 0, "latent attention of this family has no positions")
+    for key in ("mla_use_nope", "mhc", "index_kpool_compress"):
+        c.require(key, True, "the published model has it")
+    c.require("moe_router_dtype", "float32", "the published model has it")
+    c.require("scoring_func", "sigmoid", "the published model has it")
+    c.ignore("indexer_rope_interleave", "index_share_for_mtp_iteration", "num_nextn_predict_layers")
     c.ignore(
         "num_key_value_heads",
         "head_dim",
@@ -79,6 +84,7 @@ def glm5_next(c: Config) -> Decoder:
         "full_attention": _indexed(c, d, eps),
     }
     mixers["indexed_attention"] = mixers["full_attention"]
+    mixers["deepseek_sparse_attention"] = mixers["full_attention"]  # in published configs
     F, L, norm = (
         c.dim("F", "intermediate_size", default=12_288),
         c.dim("L", "num_hidden_layers"),
@@ -98,7 +104,9 @@ def glm5_next(c: Config) -> Decoder:
     types = layer_kinds(
         c, L, mixers, lambda i: "linear_attention" if i % 4 != 3 else "indexed_attention"
     )
-    layers = layers_from(layer, types, mlp_kinds(c, L, first=3), count_dim=L)
+    _check_lists(c, types)
+    mlp_types = mlp_kinds(c, L, first=c.get("first_k_dense_replace", 3))
+    layers = layers_from(layer, types, mlp_types, count_dim=L)
     layers = layers_with_indexers(c, layers, indexer_types(c, len(layers)), _shared)
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
     return decoder(V, d, layers, norm, tied, context=context).extended(
@@ -120,20 +128,33 @@ def _experts(c: Config, d: Expr) -> MoE:
 
 
 def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
+    """Read delta attention; published configs have its sizes in an object."""
     s = c.sub("linear_attn_config")
-    if s.data:
-        raise s.error(
-            "linear_attn_config",
-            "is an object",
-            "its sizes are linear_num_heads, linear_head_dim and others",
-        )
-    H, h = c.dim("Hk", "linear_num_heads", default=64), c.dim("hk", "linear_head_dim", default=128)
-    kernel, bound = (
-        c.dim("c", "linear_conv_kernel_dim", default=4),
-        c.get("linear_lower_bound", -5.0),
+
+    def size(letter: str, nested: str, key: str, default: int) -> Expr:
+        return s.dim(letter, nested) if nested in s else c.dim(letter, key, default=default)
+
+    H, h = (
+        size("Hk", "num_heads", "linear_num_heads", 64),
+        size("hk", "head_dim", "linear_head_dim", 128),
     )
+    kernel = size("c", "short_conv_kernel_size", "linear_conv_kernel_dim", 4)
+    bound = s.get("gate_lower_bound", c.get("linear_lower_bound", -5.0))
+    s.require("safe_gate", True, "the decay of every published model has a lower bound")
+    c.ignore("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
     found = kimi_delta(d, H, h, kernel, eps, c.activation("hidden_act"), lower_bound=bound)
     return found.replace(a_log=weight(H, role="scale"))
+
+
+def _check_lists(c: Config, types: list[str]) -> None:
+    """Refuse lists of layers in `linear_attn_config`, counted from 0, that differ from their
+    types.
+    """
+    s = c.sub("linear_attn_config")
+    for key, full in (("full_attn_layers", True), ("kda_layers", False)):
+        wanted = [i for i, x in enumerate(types) if (x != "linear_attention") == full]
+        if key in s and sorted(layer_numbers(s, key)) != wanted:
+            raise s.error(key, f"should list the layers {wanted!r:.60}, counted from 0")
 
 
 def _indexed(c: Config, d: Expr, eps: float) -> IndexedAttention:

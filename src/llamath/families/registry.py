@@ -49,6 +49,8 @@ class Family(Record):
     # the type of the same model by itself, where transformers has these types only inside
     # multimodal models
     standalone_type: str = ""
+    # names in `architectures` that decide the family, whatever the model type says
+    architectures: tuple[str, ...] = ()
     # what configurations inside multimodal models leave out, since it is the default of their class
     class_defaults: Mapping[str, int] = MappingProxyType({})
 
@@ -122,6 +124,7 @@ def family(
     chat: str = "",
     causal_class: str = "",
     standalone_type: str = "",
+    architectures: str = "",
     class_defaults: Mapping[str, int] = MappingProxyType({}),
     name: str = "",
 ) -> Callable[[Builder], Family]:
@@ -144,6 +147,7 @@ def family(
             chat=chat,
             causal_class=causal_class,
             standalone_type=standalone_type,
+            architectures=tuple(architectures.split()),
             class_defaults=class_defaults,
         )
         FAMILIES.add(made.types, made)
@@ -158,6 +162,21 @@ def find_family(model_type: str, source: str = "config") -> Family:
     if found is None:
         raise _unsupported_type_error(model_type, source)
     return found
+
+
+def type_of_architecture(name: str) -> str | None:
+    """Return the model type of a class in `architectures` that decides the family, declared by a
+    module whose name it begins with; None for any other.
+    """
+    lower = name.lower()
+    with _IMPORTING:
+        for module, folder in _module_names():
+            plain = module.replace("_", "")
+            if not folder and len(plain) > 3 and lower.startswith(plain):
+                found = getattr(import_module(f"{__package__}.{module}"), module, None)
+                if isinstance(found, Family) and name in found.architectures:
+                    return found.types[0]
+    return None
 
 
 def import_module_of(model_type: str, *declared: Mapping[str, object]) -> None:

@@ -13,7 +13,7 @@ from ....checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ....core.blocks import Attention, Decoder
 from ....core.expr import Expr, product, total
 from ....core.latent_attention import LatentAttention
-from ....core.tree import Block, Folded, Stack, fold
+from ....core.tree import Block, Folded, Stack, fold, runs_again
 from ....utils.record_type import Record
 from ...size.training.lora_adapters import LinearMatrix, list_matrices
 
@@ -67,7 +67,9 @@ class BaseModel(Record):
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kinds of layers."""
-        return tuple(_layer_kind(block, int(n)) for block, n in self.tree.layers.distinct())
+        return tuple(
+            _layer_kind(x, int(n)) for x, n in self.tree.layers.distinct() if not runs_again(x)
+        )
 
     @cached_property
     def _outside(self) -> Sequence[Folded]:
