@@ -51,13 +51,16 @@ const place = {
 const index = written((text) => (/^\d{1,3}$/.test(text) ? Number(text) : undefined));
 const safeWhole = written((text) => (/^\d{1,15}$/.test(text) ? Number(text) : undefined));
 /** A layer by its number, or by name what is none; "" until one is chosen. */
-const layer = written((text): number | string | undefined => {
+export type LayerPlace = number | "" | "embedding" | "head" | `${Tower}${"" | `.${number}`}`;
+type Tower = "vision" | "audio" | "projector" | "audio_projector";
+
+export function parseLayer(text: string): LayerPlace | undefined {
 	if (/^\d{1,7}$/.test(text)) return Number(text);
-	return text === "" ||
-		/^(embedding|head|(vision|audio|(audio_)?projector)(\.\d{1,2})?)$/.test(text)
-		? text
+	return /^(|embedding|head|(vision|audio|(audio_)?projector)(\.\d{1,2})?)$/.test(text)
+		? (text as LayerPlace)
 		: undefined;
-});
+}
+
 const words = cut(80);
 const id = matching(/^[\w.~:-]{1,220}$/);
 
@@ -124,7 +127,7 @@ export const SETTINGS = {
 		"parameters",
 	]),
 	by: setting(listed("part", "kind"), "part", ["parameters"]),
-	layer: setting(layer, "", ["plate"]),
+	layer: setting(written(parseLayer), "", ["plate"]),
 	zoom: setting(matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i), "", [
 		"plate",
 	]),

@@ -82,8 +82,15 @@ export class Fitter {
 		return found;
 	}
 
+	private readonly chosen = new Map<string, { split: Split; fits: boolean }>();
+
 	/** The first split that fits, else the one whose most loaded GPU needs the least. */
 	choose(gpu: Gpu, count: string): { split: Split; fits: boolean } {
+		const key = `${gpu.memory} ${gpu.node} ${count}`;
+		return recall(this.chosen, key, () => this.findSplit(gpu, count), Infinity);
+	}
+
+	private findSplit(gpu: Gpu, count: string): { split: Split; fits: boolean } {
 		const memory = BigInt(gpu.memory);
 		const splits = splitsOf(this.sizes, count, gpu.node);
 		const fitting = splits.find((x) => {
@@ -145,10 +152,10 @@ export class Fitter {
 const lastFitters = new WeakMap<Sizes, Map<string, Fitter>>();
 
 /** What keeps the answers of the last questions, by what they depend on. */
-function recall<V>(kept: Map<string, V>, key: string, make: () => V): V {
+function recall<V>(kept: Map<string, V>, key: string, make: () => V, most = MOST_KEPT): V {
 	let found = kept.get(key);
 	if (found === undefined) {
-		if (kept.size >= MOST_KEPT) kept.clear();
+		if (kept.size >= most) kept.clear();
 		kept.set(key, (found = make()));
 	}
 	return found;

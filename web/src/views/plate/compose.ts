@@ -102,24 +102,38 @@ interface Lanes {
 	to: number;
 }
 
+/** The measured nodes of a branch. */
+export type Specs = ReadonlyMap<string, Spec>;
+
+/** A branch that is composed; its parts have no sizes yet. */
+interface Composition {
+	sizeOf: (specs: Specs) => { width: number; height: number };
+	lay: (specs: Specs) => BranchLayout;
+}
+
+const trees = new WeakMap<Branch, Tree | null>();
+
+/** Null where a branch is not of parts in series and in parallel alone. */
 export function composeBranch(
-	{ nodes, edges }: Pick<Branch, "nodes" | "edges">,
+	branch: Branch,
 	stream: Set<string>,
-	specs: Map<string, Spec>,
 	isDown: boolean,
 	[laneGap, gap]: [number, number],
 	labelOf: (from: PlateNode, to: PlateNode) => string,
 	/** Whether the label of a wire takes lines instead of width. */
 	isSlim: boolean,
 	edgesOf: (placed: Placed) => { left: number; right: number },
-): BranchLayout | null {
+): Composition | null {
+	const { nodes, edges } = branch;
 	const inner = new Map(nodes.map((x) => [`at ${x.id}`, x]));
 	const named = edges.map(([from, to]): [string, string] => [
 		stream.has(from) ? `in ${from}` : `at ${from}`,
 		stream.has(to) ? `out ${to}` : `at ${to}`,
 	]);
-	const tree = decompose(named, [...inner.keys()]);
-	if (!tree) return null;
+	let found = trees.get(branch);
+	if (found === undefined) trees.set(branch, (found = decompose(named, [...inner.keys()])));
+	if (!found) return null;
+	const tree = found;
 
 	const labels = new Map<Tree, string>();
 	const noteLabels = (x: Tree): void => {
@@ -138,201 +152,215 @@ export function composeBranch(
 			: isEnd(items[i]) || isEnd(items[i + 1])
 				? Math.min(gap, END_GAP)
 				: gap;
-	const known = new Map<Tree, Extent>();
-	const extent = (x: Tree): Extent => {
-		let found = known.get(x);
-		if (!found) known.set(x, (found = findExtent(x)));
-		return found;
-	};
-	const findExtent = (x: Tree): Extent => {
-		if (x.kind === "part") {
-			const spec = specs.get(x.id.slice(3));
-			if (!spec || !inner.has(x.id)) return { along: END, before: END / 2, after: END / 2 };
-			const [along, across, port] = isDown
-				? [spec.h, spec.w, spec.portX]
-				: [spec.w, spec.h, spec.portY];
-			return { along, before: port, after: across - port };
-		}
-		if (x.kind === "wire") {
-			const text = labels.get(x);
-			if (!text) return { along: 0, before: 5, after: 5 };
-			const lines = linesOf(text);
-			const width = Math.max(...lines.map((y) => textWidth(y)));
-			return isDown
-				? { along: 22, before: 6, after: 10 + width }
-				: { along: width + 12, before: 2 + LINE * lines.length, after: 5 };
-		}
-		const parts = x.items.map(extent);
-		if (x.kind === "series")
+	const extentsOf = (specs: Specs): ((x: Tree) => Extent) => {
+		const known = new Map<Tree, Extent>();
+		const extent = (x: Tree): Extent => {
+			let found = known.get(x);
+			if (!found) known.set(x, (found = findExtent(x)));
+			return found;
+		};
+		const findExtent = (x: Tree): Extent => {
+			if (x.kind === "part") {
+				const spec = specs.get(x.id.slice(3));
+				if (!spec || !inner.has(x.id))
+					return { along: END, before: END / 2, after: END / 2 };
+				const [along, across, port] = isDown
+					? [spec.h, spec.w, spec.portX]
+					: [spec.w, spec.h, spec.portY];
+				return { along, before: port, after: across - port };
+			}
+			if (x.kind === "wire") {
+				const text = labels.get(x);
+				if (!text) return { along: 0, before: 5, after: 5 };
+				const lines = linesOf(text);
+				const width = Math.max(...lines.map((y) => textWidth(y)));
+				return isDown
+					? { along: 22, before: 6, after: 10 + width }
+					: { along: width + 12, before: 2 + LINE * lines.length, after: 5 };
+			}
+			const parts = x.items.map(extent);
+			if (x.kind === "series")
+				return {
+					along: parts.reduce((n, y, i) => n + y.along + gapAfter(x.items, i), 0),
+					before: Math.max(...parts.map((y) => y.before)),
+					after: Math.max(...parts.map((y) => y.after)),
+				};
+			const all = parts.reduce(
+				(n, y) => n + y.before + y.after,
+				laneGap * (parts.length - 1),
+			);
+			const [first, last] = [parts[0]!.before, all - parts.at(-1)!.after];
+			const middle = (first + last) / 2;
 			return {
-				along: parts.reduce((n, y, i) => n + y.along + gapAfter(x.items, i), 0),
-				before: Math.max(...parts.map((y) => y.before)),
-				after: Math.max(...parts.map((y) => y.after)),
+				along: Math.max(...parts.map((y) => y.along)) + 2 * LANE,
+				before: middle,
+				after: all - middle,
 			};
-		const all = parts.reduce((n, y) => n + y.before + y.after, laneGap * (parts.length - 1));
-		const [first, last] = [parts[0]!.before, all - parts.at(-1)!.after];
-		const middle = (first + last) / 2;
-		return {
-			along: Math.max(...parts.map((y) => y.along)) + 2 * LANE,
-			before: middle,
-			after: all - middle,
 		};
+		return extent;
+	};
+	const sizeOf = ({ along, before, after }: Extent) => {
+		const [width, height] = isDown ? [before + after, along] : [along, before + after];
+		return { width: Math.ceil(width), height: Math.ceil(height) };
 	};
 
-	const placed = new Map<string, Placed>();
-	const points = new Map<string, Point>();
-	/** The lanes around each part and wire, the outermost first. */
-	const around = new Map<string, Lanes[]>();
-	const wiresAt = new Map<string, number>();
-	const point = (along: number, across: number): Point =>
-		isDown ? [across, along] : [along, across];
-	const place = (x: Tree, at: number, line: number, lanes: Lanes[]): void => {
-		if (x.kind === "part") {
-			around.set(x.id, lanes);
-			const spec = specs.get(x.id.slice(3));
-			points.set(x.id, point(at + END / 2, line));
-			if (!spec || !inner.has(x.id)) return;
-			placed.set(x.id, {
-				...spec,
-				x: isDown ? line - spec.portX : at,
-				y: isDown ? at : line - spec.portY,
-			});
-		} else if (x.kind === "wire") {
-			around.set(`${x.from} ${x.to}`, lanes);
-			wiresAt.set(`${x.from} ${x.to}`, line);
-		} else if (x.kind === "series") {
-			for (const [i, item] of x.items.entries()) {
-				place(item, at, line, lanes);
-				at += extent(item).along + gapAfter(x.items, i);
+	function lay(specs: Specs): BranchLayout {
+		const extent = extentsOf(specs);
+		const placed = new Map<string, Placed>();
+		const points = new Map<string, Point>();
+		/** The lanes around each part and wire, the outermost first. */
+		const around = new Map<string, Lanes[]>();
+		const wiresAt = new Map<string, number>();
+		const point = (along: number, across: number): Point =>
+			isDown ? [across, along] : [along, across];
+		const place = (x: Tree, at: number, line: number, lanes: Lanes[]): void => {
+			if (x.kind === "part") {
+				around.set(x.id, lanes);
+				const spec = specs.get(x.id.slice(3));
+				points.set(x.id, point(at + END / 2, line));
+				if (!spec || !inner.has(x.id)) return;
+				placed.set(x.id, {
+					...spec,
+					x: isDown ? line - spec.portX : at,
+					y: isDown ? at : line - spec.portY,
+				});
+			} else if (x.kind === "wire") {
+				around.set(`${x.from} ${x.to}`, lanes);
+				wiresAt.set(`${x.from} ${x.to}`, line);
+			} else if (x.kind === "series") {
+				for (const [i, item] of x.items.entries()) {
+					place(item, at, line, lanes);
+					at += extent(item).along + gapAfter(x.items, i);
+				}
+			} else {
+				const { along, before } = extent(x);
+				const own = [...lanes, { tree: x, from: at, to: at + along }];
+				let edge = line - before;
+				for (const item of x.items) {
+					const size = extent(item);
+					place(item, at + (along - size.along) / 2, edge + size.before, own);
+					edge += size.before + size.after + laneGap;
+				}
 			}
-		} else {
-			const { along, before } = extent(x);
-			const own = [...lanes, { tree: x, from: at, to: at + along }];
-			let edge = line - before;
-			for (const item of x.items) {
-				const size = extent(item);
-				place(item, at + (along - size.along) / 2, edge + size.before, own);
-				edge += size.before + size.after + laneGap;
-			}
-		}
-	};
-	const whole = extent(tree);
-	place(tree, 0, whole.before, []);
-
-	const lineOf = (from: string, to: string) => {
-		const own = wiresAt.get(`${from} ${to}`);
-		if (own !== undefined) return own;
-		const node = placed.get(from);
-		if (!node) return points.get(from)![isDown ? 0 : 1];
-		return isDown ? node.x + node.portX : node.y + node.portY;
-	};
-	const wires = named.map(([from, to]) => {
-		const start = endOf(placed.get(from), points.get(from)!, from, true);
-		const stop = endOf(placed.get(to), points.get(to)!, from, false, entrants(to));
-		const own = wiresAt.get(`${from} ${to}`);
-		const lanes = around.get(`${from} ${to}`) ?? [];
-		const outside = (list: Lanes[], id: string) =>
-			list.filter((x) => !(around.get(id) ?? []).some((y) => y.tree === x.tree));
-		const startLine = start[isDown ? 0 : 1];
-		const stopLine = stop[isDown ? 0 : 1];
-		const [out] = outside(around.get(from) ?? [], to);
-		const [into] = outside(around.get(to) ?? [], from);
-		const path: Point[] = [start];
-		const past = placed.get(from);
-		const begin = past ? (isDown ? past.y + past.h : past.x + past.w) : 0;
-		const isLane = own !== undefined && lanes.length > 0;
-		const leave = Math.max(begin, out && !isLane ? out.to - LANE : 0);
-		if (leave > start[isDown ? 1 : 0] + 1) path.push(point(leave, startLine));
-		if (isLane) {
-			const [a] = outside(lanes, from);
-			const [b] = outside(lanes, to);
-			path.push(point(a!.from + LANE, own), point(b!.to - LANE, own));
-		}
-		const next = placed.get(to);
-		const enter = Math.min(
-			next ? (isDown ? next.y : next.x) : Infinity,
-			into && !isLane ? into.from + LANE : Infinity,
-		);
-		if (enter < stop[isDown ? 1 : 0] - 1) path.push(point(enter, stopLine));
-		path.push(
-			stop,
-			...(next?.entries?.tail?.get(from.slice(3)) ?? []).map(([x, y]): Point => [
-				next!.x + x,
-				next!.y + y,
-			]),
-		);
-		const text = [...labels].find(
-			([x]) => x.kind === "wire" && x.from === from && x.to === to,
-		)?.[1];
-		const middle = lanes.at(-1);
-		return {
-			from: from.replace(/^(in|at) /, ""),
-			to: to.replace(/^(out|at) /, ""),
-			points: path.filter(
-				(x, i) => !i || Math.hypot(x[0] - path[i - 1]![0], x[1] - path[i - 1]![1]) > 0.5,
-			),
-			...(text &&
-				own !== undefined &&
-				middle && {
-					label: {
-						lines: linesOf(text),
-						anchor: isDown ? ("start" as const) : ("middle" as const),
-						at: isDown
-							? ([own + 8, (middle.from + middle.to) / 2 + 4] as const)
-							: ([
-									(middle.from + middle.to) / 2,
-									own - 6 - LINE * (linesOf(text).length - 1),
-								] as const),
-					},
-				}),
 		};
-	});
+		const whole = extent(tree);
+		place(tree, 0, whole.before, []);
 
-	/** The wires into a part, in the order of their lanes. */
-	function entrants(to: string): string[] {
-		return named
-			.filter((x) => x[1] === to)
-			.map((x) => x[0])
-			.sort((a, b) => lineOf(a, to) - lineOf(b, to));
-	}
-	function endOf(
-		node: Placed | undefined,
-		at: Point,
-		from: string,
-		isStart: boolean,
-		all: string[] = [],
-	): Point {
-		if (!node) return at;
-		if (isStart)
+		const lineOf = (from: string, to: string) => {
+			const own = wiresAt.get(`${from} ${to}`);
+			if (own !== undefined) return own;
+			const node = placed.get(from);
+			if (!node) return points.get(from)![isDown ? 0 : 1];
+			return isDown ? node.x + node.portX : node.y + node.portY;
+		};
+		const wires = named.map(([from, to]) => {
+			const start = endOf(placed.get(from), points.get(from)!, from, true);
+			const stop = endOf(placed.get(to), points.get(to)!, from, false, entrants(to));
+			const own = wiresAt.get(`${from} ${to}`);
+			const lanes = around.get(`${from} ${to}`) ?? [];
+			const outside = (list: Lanes[], id: string) =>
+				list.filter((x) => !(around.get(id) ?? []).some((y) => y.tree === x.tree));
+			const startLine = start[isDown ? 0 : 1];
+			const stopLine = stop[isDown ? 0 : 1];
+			const [out] = outside(around.get(from) ?? [], to);
+			const [into] = outside(around.get(to) ?? [], from);
+			const path: Point[] = [start];
+			const past = placed.get(from);
+			const begin = past ? (isDown ? past.y + past.h : past.x + past.w) : 0;
+			const isLane = own !== undefined && lanes.length > 0;
+			const leave = Math.max(begin, out && !isLane ? out.to - LANE : 0);
+			if (leave > start[isDown ? 1 : 0] + 1) path.push(point(leave, startLine));
+			if (isLane) {
+				const [a] = outside(lanes, from);
+				const [b] = outside(lanes, to);
+				path.push(point(a!.from + LANE, own), point(b!.to - LANE, own));
+			}
+			const next = placed.get(to);
+			const enter = Math.min(
+				next ? (isDown ? next.y : next.x) : Infinity,
+				into && !isLane ? into.from + LANE : Infinity,
+			);
+			if (enter < stop[isDown ? 1 : 0] - 1) path.push(point(enter, stopLine));
+			path.push(
+				stop,
+				...(next?.entries?.tail?.get(from.slice(3)) ?? []).map(([x, y]): Point => [
+					next!.x + x,
+					next!.y + y,
+				]),
+			);
+			const text = [...labels].find(
+				([x]) => x.kind === "wire" && x.from === from && x.to === to,
+			)?.[1];
+			const middle = lanes.at(-1);
+			return {
+				from: from.replace(/^(in|at) /, ""),
+				to: to.replace(/^(out|at) /, ""),
+				points: path.filter(
+					(x, i) =>
+						!i || Math.hypot(x[0] - path[i - 1]![0], x[1] - path[i - 1]![1]) > 0.5,
+				),
+				...(text &&
+					own !== undefined &&
+					middle && {
+						label: {
+							lines: linesOf(text),
+							anchor: isDown ? ("start" as const) : ("middle" as const),
+							at: isDown
+								? ([own + 8, (middle.from + middle.to) / 2 + 4] as const)
+								: ([
+										(middle.from + middle.to) / 2,
+										own - 6 - LINE * (linesOf(text).length - 1),
+									] as const),
+						},
+					}),
+			};
+		});
+
+		/** The wires into a part, in the order of their lanes. */
+		function entrants(to: string): string[] {
+			return named
+				.filter((x) => x[1] === to)
+				.map((x) => x[0])
+				.sort((a, b) => lineOf(a, to) - lineOf(b, to));
+		}
+		function endOf(
+			node: Placed | undefined,
+			at: Point,
+			from: string,
+			isStart: boolean,
+			all: string[] = [],
+		): Point {
+			if (!node) return at;
+			if (isStart)
+				return isDown
+					? [node.x + node.portX, node.y + node.h]
+					: [edgesOf(node).right, node.y + node.portY];
+			const own = node.entries?.at.get(from.slice(3));
+			if (own) return [node.x + own[0], node.y + own[1]];
+			const { others } = node.entries ?? {};
+			if (others) {
+				const rest = all.filter((x) => !node.entries!.at.has(x.slice(3)));
+				const t = (rest.indexOf(from) + 1) / (rest.length + 1);
+				const [a, b] = others;
+				return [node.x + a[0] + (b[0] - a[0]) * t, node.y + a[1] + (b[1] - a[1]) * t];
+			}
 			return isDown
-				? [node.x + node.portX, node.y + node.h]
-				: [edgesOf(node).right, node.y + node.portY];
-		const own = node.entries?.at.get(from.slice(3));
-		if (own) return [node.x + own[0], node.y + own[1]];
-		const { others } = node.entries ?? {};
-		if (others) {
-			const rest = all.filter((x) => !node.entries!.at.has(x.slice(3)));
-			const t = (rest.indexOf(from) + 1) / (rest.length + 1);
-			const [a, b] = others;
-			return [node.x + a[0] + (b[0] - a[0]) * t, node.y + a[1] + (b[1] - a[1]) * t];
+				? [node.x + node.portX, node.y - 1]
+				: [edgesOf(node).left, node.y + node.portY];
 		}
-		return isDown
-			? [node.x + node.portX, node.y - 1]
-			: [edgesOf(node).left, node.y + node.portY];
+		const ends = (prefix: string) =>
+			new Map(
+				[...points]
+					.filter(([id]) => id.startsWith(`${prefix} `))
+					.map(([id, at]): [string, Point] => [id.slice(prefix.length + 1), at]),
+			);
+		return {
+			nodes: [...placed.values()],
+			wires,
+			ins: ends("in"),
+			outs: ends("out"),
+			...sizeOf(whole),
+		};
 	}
-	const ends = (prefix: string) =>
-		new Map(
-			[...points]
-				.filter(([id]) => id.startsWith(`${prefix} `))
-				.map(([id, at]): [string, Point] => [id.slice(prefix.length + 1), at]),
-		);
-	const across = whole.before + whole.after;
-	return {
-		nodes: [...placed.values()],
-		wires,
-		ins: ends("in"),
-		outs: ends("out"),
-		width: Math.ceil(isDown ? across : whole.along),
-		height: Math.ceil(isDown ? whole.along : across),
-	};
+	return { sizeOf: (specs) => sizeOf(extentsOf(specs)(tree)), lay };
 }

@@ -1,10 +1,17 @@
 // Places the nodes of a layer: each branch composed of what is in series and in parallel, or, where
 // it is not, by dagre; the branches along the residual stream, which runs straight.
 import dagre from "@dagrejs/dagre";
-import { composeBranch, END } from "./compose";
-import type { Branch, Contracted, PlateNode } from "./contract";
+import { composeBranch, END, type Specs } from "./compose";
+import type { Branch, Contracted, Matrix, PlateNode } from "./contract";
 import { notation } from "../../lib/expressions";
-import { measure, type LabelPlace, type MeasureOptions, type Spec } from "./measure";
+import {
+	matrixText,
+	measure,
+	type LabelPlace,
+	type MatrixText,
+	type MeasureOptions,
+	type Spec,
+} from "./measure";
 import { matrixShape } from "./plate_model";
 
 export type Point = readonly [x: number, y: number];
@@ -19,7 +26,10 @@ export interface Wire {
 	to: string;
 	/** A line through these points, smooth between them. */
 	points: Point[];
+	/** Of a layout that is drawn. */
 	samples: Point[];
+	/** Whether it leaves and enters downwards. */
+	isDown: boolean;
 	straight: boolean;
 	hasArrow: boolean;
 	/** Where it crosses an earlier wire. */
@@ -88,30 +98,14 @@ export interface BranchLayout {
 	height: number;
 }
 
-function layBranch(
-	nodes: PlateNode[],
+/** The layout of a branch that is not composed. */
+function solveBranch(
 	edges: [string, string][],
 	stream: Set<string>,
-	mode: Mode,
-	options: MeasureOptions,
+	isDown: boolean,
 	gaps: [number, number],
-	labelled: ReadonlyMap<string, LabelPlace>,
+	specs: Specs,
 ): BranchLayout {
-	const isDown = isDownward(mode);
-	const specs = new Map(
-		nodes.map((x) => [x.id, measure(x, { ...options, labels: labelled.get(x.id) ?? "below" })]),
-	);
-	const composed = composeBranch(
-		{ nodes, edges },
-		stream,
-		specs,
-		isDown,
-		gaps,
-		(from, to) => laneLabel(from, to, options.letters),
-		mode === "narrow rows",
-		(x) => ({ left: leftOf(x), right: rightOf(x) }),
-	);
-	if (composed) return composed;
 	const graph = new dagre.graphlib.Graph({ multigraph: false });
 	graph.setGraph({
 		rankdir: isDown ? "TB" : "LR",
@@ -266,7 +260,7 @@ function rightOf(node: Placed): number {
 
 export type LayerOptions = Omit<
 	MeasureOptions,
-	"scale" | "isNarrow" | "isTight" | "isDown" | "isRow" | "labels"
+	"scale" | "isNarrow" | "isTight" | "isDown" | "isRow" | "labels" | "textOf"
 >;
 
 /**
@@ -314,8 +308,15 @@ export function layoutLayers(
 						: size < 180
 							? [10, 14]
 							: [14, 26];
+	const texts = new Map<Matrix, MatrixText>();
+	const textOf = (options: LayerOptions) => (matrix: Matrix) => {
+		let found = texts.get(matrix);
+		if (!found) texts.set(matrix, (found = matrixText(matrix, options)));
+		return found;
+	};
 	const optionsAt = (options: LayerOptions, mode: Mode, size: number): MeasureOptions => ({
 		...options,
+		textOf: textOf(options),
 		scale: size / largest,
 		isNarrow: isPhone || mode === "narrow rows",
 		isTight: mode === "tight rows" || mode === "narrow rows",
@@ -371,10 +372,14 @@ export function layoutLayers(
 			return isFitting;
 		});
 		// smaller, where it is higher than a screen
-		for (const size of SIZES.filter((x) => x < best[0]!.scale * largest && x >= LEAST_ROW)) {
-			if (!/rows/.test(mode) || heightOf(best) <= ROWS_HEIGHT) break;
-			const found = lay(size);
-			if (fits(found, mode) && heightOf(found) < heightOf(best)) best = found;
+		if (/rows/.test(mode) && heightOf(best) > ROWS_HEIGHT) {
+			const smaller = SIZES.filter((x) => x < best[0]!.scale * largest && x >= LEAST_ROW);
+			firstOf(smaller, (size) => {
+				const found = lay(size);
+				const isLow = heightOf(found) <= ROWS_HEIGHT;
+				if (fits(found, mode) && (isLow || heightOf(found) < heightOf(best))) best = found;
+				return isLow;
+			});
 		}
 		return best.map((x) => spread(withBridges(x), available));
 	}
@@ -454,7 +459,7 @@ function spread(layout: LayerLayout, available: number): LayerLayout {
 }
 
 /** The branch with labels beside those matrices where that saves height and there is the width. */
-function layLabels(
+function layBranch(
 	branch: Branch,
 	stream: Set<string>,
 	mode: Mode,
@@ -462,23 +467,35 @@ function layLabels(
 	gaps: [number, number],
 	room: number,
 ): BranchLayout {
-	const lay = (labelled: ReadonlyMap<string, LabelPlace>) =>
-		layBranch(branch.nodes, branch.edges, stream, mode, options, gaps, labelled);
-	let best = lay(new Map());
-	if (!mode.endsWith("rows")) return best;
-	const matrices = branch.nodes.filter((x) => x.kind === "matrix").map((x) => x.id);
-	let chosen = new Map<string, LabelPlace>();
-	const attempt = (ids: string[], place: LabelPlace) => {
-		const tried = new Map([...chosen, ...ids.map((x): [string, LabelPlace] => [x, place])]);
-		const found = lay(tried);
-		const isCheap = found.width === best.width && found.height <= best.height;
-		if (isCheap || (found.width <= room && found.height < best.height))
-			[best, chosen] = [found, tried];
+	const { nodes, edges } = branch;
+	const isDown = isDownward(mode);
+	const solve = (specs: Specs) => solveBranch(edges, stream, isDown, gaps, specs);
+	const composition = composeBranch(
+		branch,
+		stream,
+		isDown,
+		gaps,
+		(from, to) => laneLabel(from, to, options.letters),
+		mode === "narrow rows",
+		(x) => ({ left: leftOf(x), right: rightOf(x) }),
+	) ?? { sizeOf: solve, lay: solve };
+	let specs: Specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
+	if (!mode.endsWith("rows")) return composition.lay(specs);
+	let best = composition.sizeOf(specs);
+	const matrices = nodes.filter((x) => x.kind === "matrix");
+	const measureIn = (place: LabelPlace) =>
+		new Map(matrices.map((x) => [x.id, measure(x, { ...options, labels: place })]));
+	const tryWith = (changed: Iterable<readonly [string, Spec]>) => {
+		const tried = new Map([...specs, ...changed]);
+		const size = composition.sizeOf(tried);
+		const isCheap = size.width === best.width && size.height <= best.height;
+		if (isCheap || (size.width <= room && size.height < best.height))
+			[best, specs] = [size, tried];
 	};
-	attempt(matrices, "beside");
-	for (const id of matrices)
-		for (const place of ["beside", "in line"] as const) attempt([id], place);
-	return best;
+	const places = [measureIn("beside"), measureIn("in line")];
+	tryWith(places[0]!);
+	for (const { id } of matrices) for (const x of places) tryWith([[id, x.get(id)!]]);
+	return composition.lay(specs);
 }
 
 function assemble(
@@ -491,7 +508,7 @@ function assemble(
 	const streamSet = new Set(stream ?? []);
 	const [beside, after] = mode === "narrow rows" ? [18, 4] : [SIDE, 12];
 	const room = available - STREAM_X - beside - after - 6;
-	const laid = branches.map((x) => layLabels(x, streamSet, mode, options, gaps, room));
+	const laid = branches.map((x) => layBranch(x, streamSet, mode, options, gaps, room));
 	const nodes: Placed[] = [];
 	const wires: Wire[] = [];
 	const add = (branch: BranchLayout, dx: number, dy: number) => {
@@ -727,19 +744,13 @@ function wire(
 	hasArrow = to !== "",
 	label?: WireLabel,
 ): Wire {
-	return {
-		from,
-		to,
-		points,
-		samples: straight
-			? resample(points)
-			: points.slice(1).flatMap((b, i) => curve(points[i]!, b, isDown, i === 0)),
-		straight,
-		hasArrow,
-		label,
-		bridges: [],
-	};
+	return { from, to, points, samples: [], isDown, straight, hasArrow, label, bridges: [] };
 }
+
+const samplesOf = ({ points, isDown, straight }: Wire): Point[] =>
+	straight
+		? resample(points)
+		: points.slice(1).flatMap((b, i) => curve(points[i]!, b, isDown, i === 0));
 
 function resample(points: Point[]): Point[] {
 	return points.slice(1).flatMap((b, i) => {
@@ -805,7 +816,10 @@ const areApart = (a: Extent, b: Extent): boolean =>
  * meet.
  */
 function withBridges(layout: LayerLayout): LayerLayout {
-	const wires = layout.wires.map((wire) => ({ wire, extent: extentOf(wire.samples) }));
+	const wires = layout.wires.map((wire) => {
+		wire.samples = samplesOf(wire);
+		return { wire, extent: extentOf(wire.samples) };
+	});
 	for (const [i, { wire: over, extent }] of wires.entries())
 		for (const { wire: under, extent: other } of wires.slice(0, i)) {
 			if (over.from === under.from || over.to === under.to || areApart(extent, other))

@@ -76,7 +76,16 @@ export interface Spec {
 /** Beside a matrix, labels take width instead of height: least in one line below the wire. */
 export type LabelPlace = "below" | "beside" | "in line";
 
-export interface MeasureOptions {
+export interface TextOptions {
+	letters: boolean;
+	nameOf: (path: string) => string;
+	/** How the layer compares with one of another model. */
+	other?: Comparison;
+}
+
+export interface MeasureOptions extends TextOptions {
+	/** The text of each matrix, which is the same at all scales. */
+	textOf: (matrix: Matrix) => MatrixText;
 	/** Pixels per row or column of a matrix. */
 	scale: number;
 	/**
@@ -84,8 +93,6 @@ export interface MeasureOptions {
 	 */
 	width: number;
 	stage: Stage;
-	letters: boolean;
-	nameOf: (path: string) => string;
 	isNarrow: boolean;
 	/** Leaves out what is also said elsewhere, to save width. */
 	isTight: boolean;
@@ -94,8 +101,6 @@ export interface MeasureOptions {
 	/** Whether branches stand below each other, each on its own line. */
 	isRow: boolean;
 	labels: LabelPlace;
-	/** How the layer compares with one of another model. */
-	other?: Comparison;
 }
 
 /** What a picture of a layer says of the corresponding layer of another model. */
@@ -131,7 +136,30 @@ export function shapeText({ use }: Matrix, letters: boolean): [string, string] {
 	return [`${inputs.join(" × ")} →`, outputs.join(" × ")];
 }
 
-function matrixLines(matrix: Matrix, { letters, nameOf, other }: MeasureOptions): string[] {
+/** The lines of a matrix, and in narrow columns, with the width of the widest one. */
+export interface MatrixText {
+	lines: string[];
+	width: number;
+	narrowLines: string[];
+	narrowWidth: number;
+}
+
+const widthOfLine = (text: string, place: number) => textWidth(text, 13, place ? 400 : 650);
+const widest = (lines: readonly string[]) => Math.max(...lines.map(widthOfLine));
+
+export function matrixText(matrix: Matrix, options: TextOptions): MatrixText {
+	const lines = matrixLines(matrix, options);
+	const [from, to] = shapeText(matrix, options.letters);
+	const narrowLines = [
+		lines[0]!,
+		from,
+		to,
+		...lines.slice(2).flatMap((x) => x.split(/(?<=,) |(?<=→) /)),
+	];
+	return { lines, width: widest(lines), narrowLines, narrowWidth: widest(narrowLines) };
+}
+
+function matrixLines(matrix: Matrix, { letters, nameOf, other }: TextOptions): string[] {
 	const { use } = matrix;
 	const [from, to] = shapeText(matrix, letters);
 	// of experts that are chosen, the picture of the choice says how many
@@ -215,16 +243,7 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 		const elsewhere = options.other?.matrixOf(matrix);
 		const ghost = elsewhere ? drawnSize(elsewhere, options) : null;
 		const [w, h] = [Math.max(boxWidth, ghost?.[0] ?? 0), Math.max(boxHeight, ghost?.[1] ?? 0)];
-		const lines = matrixLines(matrix, options);
-		const text = Math.max(...lines.map((x, i) => textWidth(x, 13, i ? 400 : 650)));
-		const [from, to] = shapeText(matrix, options.letters);
-		const narrowLines = [
-			lines[0]!,
-			from,
-			to,
-			...lines.slice(2).flatMap((x) => x.split(/(?<=,) |(?<=→) /)),
-		];
-		const narrowText = Math.max(...narrowLines.map((x, i) => textWidth(x, 13, i ? 400 : 650)));
+		const { lines, width: text, narrowLines, narrowWidth: narrowText } = options.textOf(matrix);
 		const sheets = BigInt(matrix.use.copies) > 1n ? 2 : 0;
 		const inside = [lines, narrowLines].find(
 			(x, i) => (i ? narrowText : text) + 10 <= boxWidth && x.length * LINE + 8 <= boxHeight,

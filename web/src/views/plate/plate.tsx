@@ -10,7 +10,7 @@ import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { useRoving } from "../../lib/roving";
-import type { Scheme } from "../../lib/settings";
+import { parseLayer, type Scheme } from "../../lib/settings";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { BlockList, Totals } from "./block_list";
@@ -76,7 +76,7 @@ export function PlateSkyline({
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const open = openPlace(model, state.layer);
 	const isWhole = hasLens && state.zoom === "model";
-	const choose = (layer: number | string) => change({ layer: String(layer), zoom: "" });
+	const choose = (layer: number | string) => change({ layer: parseLayer(`${layer}`), zoom: "" });
 	return (
 		<div ref={ref} class="plate plate-whole">
 			{plate.kinds.length > 1 && <Kinds plate={plate} open={open} />}
@@ -123,7 +123,7 @@ function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
 					key={i}
 					{...rove(i)}
 					aria-pressed={typeof open === "number" && kindAt(plate, open) === i}
-					onClick={() => change({ layer: String(firstOfKind(plate, i)), zoom: "" })}
+					onClick={() => change({ layer: firstOfKind(plate, i), zoom: "" })}
 				>
 					<i style={{ background: kindFill(i) }} class="data" />
 					{grouped(layersOfKind(plate, i))} × {x.label}
@@ -277,7 +277,7 @@ function Path({
 							aria-label="Previous layer"
 							title="Previous layer"
 							disabled={open <= 0}
-							onClick={() => change({ layer: String(open - 1) })}
+							onClick={() => change({ layer: open - 1 })}
 						>
 							‹
 						</button>
@@ -287,7 +287,7 @@ function Path({
 							aria-label="Next layer"
 							title="Next layer"
 							disabled={open >= last}
-							onClick={() => change({ layer: String(open + 1) })}
+							onClick={() => change({ layer: open + 1 })}
 						>
 							›
 						</button>

@@ -2,6 +2,7 @@
 // why that is not known.
 import type { ModelData } from "../../lib/data";
 import { grouped, shortCount } from "../../lib/format";
+import { parseLayer } from "../../lib/settings";
 import { change } from "../../lib/state";
 import { layerTimes, tint, towersOf, fill, type Stage, type Tower } from "./plate_model";
 
@@ -63,7 +64,9 @@ export function TowerStages({ model, place }: { model: ModelData; place: TowerPl
 							type="button"
 							aria-pressed={tower.name === place.tower.name && i === place.index}
 							data-stage={`${tower.name}.${i}`}
-							onClick={() => change({ layer: `${tower.name}.${i}`, zoom: "" })}
+							onClick={() =>
+								change({ layer: parseLayer(`${tower.name}.${i}`), zoom: "" })
+							}
 						>
 							<Bars stage={stage} most={most} group={tower.name} />
 							<span class="tower-stage-name">

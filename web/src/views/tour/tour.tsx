@@ -7,6 +7,7 @@ import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
 import { liveViews } from "../../lib/live_views";
+import { parseLayer } from "../../lib/settings";
 import { change, state as appState, useAppState } from "../../lib/state";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
@@ -30,11 +31,9 @@ function open(model: ModelData, stop: TourStop, keepsZoom: boolean): void {
 			: x.name === at,
 	);
 	const isThere = stop.steps.every((x) => stage?.steps.some((y) => y.name === x));
-	const canOpen = /^(\d+|embedding|head)$/.test(stop.place);
+	const place = parseLayer(stop.place);
 	const to = {
-		...(isThere || !canOpen
-			? {}
-			: { layer: /^\d+$/.test(stop.place) ? Number(stop.place) : stop.place }),
+		...(isThere || place === undefined ? {} : { layer: place }),
 		...(keepsZoom || !appState.zoom ? {} : { zoom: "" }),
 	};
 	if (Object.keys(to).length) change(to);
