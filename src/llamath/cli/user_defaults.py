@@ -89,6 +89,6 @@ def _hint() -> str:
 def _line_of(text: str, key: str) -> int:
     """Return the line on which a key is set, in whatever form."""
     for number, line in enumerate(text.splitlines(), 1):
-        if re.match(rf"\s*\[*\s*[\"']?{re.escape(key)}\b", line):
+        if re.split(r"[^\w-]", line.lstrip(" \t[\"'"), maxsplit=1)[0] == key:
             return number
     return 1
