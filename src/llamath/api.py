@@ -415,8 +415,8 @@ def training_memory(
     batch: Sequences on each GPU.
     lora: Train adapters only; targets are also attention, mlp, all: r=16, targets=q,v, saved=embed,
         dtype=bf16.
-    layout: Training over GPUs: tp=8, pp=4, dp=16, zero=3, cp, ep, etp, interleave, microbatches,
-        sp.
+    layout: Training over GPUs; of several GPUs all, with ZeRO-3, or copies for adapters: tp=8,
+        pp=4, dp=16, zero=3, cp, ep, etp, interleave, microbatches, sp.
     training: Settings of a training step with batch sequences on each GPU: optimizer=adamw8bit,
         recompute=full, attention=eager, kernels=fused, loss=chunked, dropout=yes, grad_dtype=fp32,
         master=no, fp8=tensorwise, accumulate=no, offload=yes.
@@ -1456,12 +1456,24 @@ def _memory_of_weights(model: TensorModel, question: MemoryQuestion) -> WeightsR
     return weights_memory(model, question.dtype)
 
 
+def _training_layout(question: TrainingQuestion) -> Layout:
+    """Return the layout that is asked for; else all of the GPUs hold parts of the states (ZeRO-3,
+    as FSDP's default), or copies, if adapters alone are trained (DDP).
+    """
+    from .questions.layout import Layout
+
+    number = 1 if question.on is None else question.on[0]
+    if question.layout != Layout() or number == 1:
+        return question.layout
+    return Layout(dp=number, zero=3 if question.lora is None else 0)
+
+
 def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> TrainReport:
     """Answer a question about the memory of a training step."""
     from .analysis.size.training.training_memory import TrainRequest, training, training_dtype
     from .questions.memory_questions import Lora
 
-    asked, lora, layout = question.training, question.lora, question.layout
+    asked, lora, layout = question.training, question.lora, _training_layout(question)
     request = TrainRequest(
         dtype=question.dtype or (training_dtype(model) if lora is None else _declared_dtype(model)),
         optimizer=asked.optimizer,
@@ -1471,7 +1483,7 @@ def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> Tr
         layout=layout.replace(
             microbatch=question.batch,
             flash=asked.attention == "flash",
-            recompute=asked.recompute or layout.recompute,
+            recompute=asked.recompute or (layout.recompute if lora is None else "full"),
         ),
         dropout=asked.dropout,
         fused=asked.kernels == "fused",

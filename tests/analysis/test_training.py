@@ -578,3 +578,35 @@ def test_tables_fit_the_terminal(args: tuple[str, ...]) -> None:
     ]
     figures = {row[0].strip(): int(row[1].replace(",", "")) for row in rows}
     assert figures.pop("total") == sum(figures.values())
+
+
+def test_several_gpus_hold_parts_of_the_states() -> None:
+    """Without a layout ZeRO-3 over all of them, as FSDP; copies where adapters alone are trained."""
+    on = llamath.training_memory("llama-3-8b", on="8xh100")
+    assert on.request.layout == Layout(dp=8, zero=3, microbatch=1)
+    asked = llamath.training_memory("llama-3-8b", on="8xh100", layout="dp=8,zero=3")
+    assert on.to_json() == asked.to_json()
+    adapters = llamath.training_memory("llama-3-8b", on="8xh100", lora="r=16")
+    assert (adapters.request.layout.dp, adapters.request.layout.zero) == (8, 0)
+    assert llamath.training_memory("llama-3-8b", on="h100").request.layout.gpus == 1
+
+
+def test_adapters_recompute_unless_asked_otherwise() -> None:
+    small = {"lora": "r=16,targets=attention", "dtype": "bnb-nf4", "context": 2048}
+    usual = llamath.training_memory("llama-3-8b", **small)
+    assert usual == llamath.training_memory("llama-3-8b", training="recompute=full", **small)
+    assert usual.total < 12 * 10**9  # "QLoRA of 8B on 16 GB"
+    none = llamath.training_memory("llama-3-8b", training="recompute=none", **small)
+    assert none.request.layout.recompute == "none" and none.total > 2 * usual.total
+
+
+@pytest.mark.parametrize(
+    ("on", "values"),
+    [("8xh100", ["kernels=fused", "recompute=full"]), ("h100", ["r=16"]), ("rtx-3060-12gb", [])],
+)
+def test_refused_training_offers_what_fits(on: str, values: list[str]) -> None:
+    report = llamath.training_memory("llama-3-8b", on=on)
+    assert not report and [x.value for x in report.instead] == values
+    for x in report.instead:
+        with_it = llamath.training_memory("llama-3-8b", on=on, **{x.argument: x.value})
+        assert with_it and with_it.total == x.total

@@ -58,7 +58,10 @@ class Training(Settings):
 
     optimizer: str = OPTIMIZER
     recompute: Recompute | None = ask(
-        RECOMPUTE, default=None, help="Activation checkpointing.", example="full"
+        RECOMPUTE,
+        default=None,
+        help="Activation checkpointing; of adapters full, as TRL, Unsloth and torchtune do.",
+        example="full",
     )
     attention: Literal["flash", "eager"] = ask(
         choice("flash", "eager"), default="flash", help="Kernel of attention.", example="eager"
@@ -143,7 +146,7 @@ class TrainingQuestion(Question):
     layout: Layout = ask(
         Spec(Layout, "tp pp dp zero cp ep etp interleave microbatches sp"),
         default=Layout(),
-        help="Training over GPUs.",
+        help="Training over GPUs; of several GPUs all, with ZeRO-3, or copies for adapters.",
     )
     training: Training = ask(
         Spec(Training),

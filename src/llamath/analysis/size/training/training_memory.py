@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....checkpoint.naming.scheme import UnnamedWeight
@@ -169,6 +169,14 @@ class _TrainingLimit(Record):
     max_batch: int | None  # sequences at a time on each GPU: None stands for any number, 0 for none
 
 
+class TrainingChange(Record):
+    """An argument with which a step needs less, and the bytes on a GPU with it."""
+
+    argument: str
+    value: str
+    total: int
+
+
 class TrainReport(Report):
     """The memory of every pipeline stage of a training step."""
 
@@ -188,7 +196,7 @@ class TrainReport(Report):
             "lines=largest_stage.lines",
             "letters=largest_stage.letters",
         ),
-        *("stages", "lora=adapter_totals", "*limit", "notes"),
+        *("stages", "lora=adapter_totals", "*limit", "instead", "notes"),
     )
 
     model: FamilyModel
@@ -198,6 +206,7 @@ class TrainReport(Report):
     stages: tuple[StageReport, ...]
     adapter_totals: AdapterTotals | None = None
     limit: _TrainingLimit | None = None
+    instead: tuple[TrainingChange, ...] = ()  # what fits, if this does not
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -288,7 +297,53 @@ def training(
     """
     job = TrainingJob(model, request or TrainRequest())
     report = job.report()
-    return report if within is None else report.replace(limit=job.limit(within, report.total))
+    if within is None:
+        return report
+    instead = () if report.total <= within else tuple(_fitting_changes(job, within))
+    return report.replace(limit=job.limit(within, report.total), instead=instead)
+
+
+_CHANGES: tuple[tuple[str, ...], ...] = (
+    ("kernels",),
+    ("recompute",),
+    ("kernels", "recompute"),
+    ("kernels", "recompute", "optimizer"),
+)
+_MOST_CHANGES = 2
+
+
+def _fitting_changes(job: TrainingJob, within: int) -> Iterator[TrainingChange]:
+    """Yield the settings with which a step fits: fused kernels, then recomputation, which costs a
+    third more time, then an optimizer of 8 bits; if none does, adapters.
+    """
+    request = job.request
+    settings: dict[str, tuple[str, dict[str, Any]]] = {
+        "kernels": ("fused", {"fused": True}),
+        "recompute": ("full", {"layout": request.layout.replace(recompute="full")}),
+        "optimizer": ("adamw8bit", {"optimizer": "adamw8bit"}),
+    }
+    found = 0
+    for names in _CHANGES:
+        values = {key: x for name in names for key, x in settings[name][1].items()}
+        unlike = any(getattr(request, x) != y for x, y in values.items())
+        total = _total_with(job, values) if unlike and found < _MOST_CHANGES else None
+        if total is not None and total <= within:
+            found += 1
+            value = ",".join(f"{x}={settings[x][0]}" for x in names)
+            yield TrainingChange(argument="training", value=value, total=total)
+    if not found and not request.rank:
+        adapters = {"rank": 16, "targets": ("all",), "layout": settings["recompute"][1]["layout"]}
+        total = _total_with(job, adapters)
+        if total is not None and total <= within:
+            yield TrainingChange(argument="lora", value="r=16", total=total)
+
+
+def _total_with(job: TrainingJob, values: Mapping[str, Any]) -> int | None:
+    """Return the bytes on a GPU with other settings; None if they contradict each other."""
+    try:
+        return TrainingJob(job.model, job.request.replace(**values)).report().total
+    except LlamathError:
+        return None
 
 
 class TrainingJob:

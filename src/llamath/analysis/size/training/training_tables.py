@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ....render.tables import Column, Part, Table, Text
+from ....utils.errors import Argument
 from ....utils.number_format import format_bytes, format_count
 from ...storage.memory_line import MemoryLine, letters_text, lines_table
 from .fp8_recipes import RECIPES
@@ -38,6 +39,7 @@ _STAGES = (
     Column("logits", "GB", drop=1),
     Column("total GB", "GB", "total"),
 )
+_INSTEAD = (Column("", key="argument"), Column("GiB", "GiB", "total"))
 
 
 def training_tables(report: TrainReport) -> Iterator[Part]:
@@ -61,6 +63,12 @@ def training_tables(report: TrainReport) -> Iterator[Part]:
         yield Table(columns=_STAGES, rows=tuple(_stages(report)))
     if report.limit is not None:
         yield Text(_fits(report.limit.within, report.limit.max_batch, report), apart=True)
+    if report.instead:
+        yield Table(
+            title="fits with",
+            columns=_INSTEAD,
+            rows=tuple((str(Argument(x.argument, x.value)), x.total) for x in report.instead),
+        )
 
 
 def training_setting(report: TrainReport) -> str:
