@@ -19,6 +19,12 @@ import llamath
 from llamath.analysis.understand.fact_sheet import FactSheet
 from llamath.catalog import GRADES, find_public_id, find_refused
 from llamath.catalog.refused_models import REFUSED_MODELS
+from llamath.families.multimodal_registry import WRAPPERS
+from llamath.families.refused import REFUSED
+from llamath.families.registry import FAMILIES
+from llamath.hardware import find_chip, find_device
+from llamath.loading import find_counted
+from llamath.utils.errors import LlamathError
 
 TRUTH = Path(__file__).parents[1] / "tests" / "truth"
 FIELDS = (
@@ -116,28 +122,60 @@ def _integer(text: str) -> int | None:
 
 
 def tables() -> Iterator[str]:
-    """Yield the lines of three tables: how many models are counted, which are refused, and where
-    the gallery differs.
+    """Yield the lines of four tables: what is covered, from where the configurations are, what is
+    refused, and where the gallery differs.
     """
     grades = Counter(refused_or_grade(entry["hub_id"]) for entry in gallery())
-    yield from ("| configuration | models |", "| --- | ---: |")
-    yield from (
-        f"| {GRADES.get(grade, grade)} | {grades[grade]} |" for grade in (*GRADES, "refused")
-    )
+    yield from ("| | in all | known | refused | unknown |", "| --- | ---: | ---: | ---: | ---: |")
+    known = len(gallery()) - grades["refused"]
+    yield f"| models of the gallery | {len(gallery())} | {known} | {grades['refused']} | 0 |"
+    listed, known = known_hardware()
+    yield f"| hardware of a public list | {listed} | {known} | 0 | {listed - known} |"
+    types, downloads = Counter[str](), Counter[str]()
+    for name, n in json.loads((TRUTH / "downloads.json").read_text()).items():
+        types[state := state_of_type(name)] += 1
+        downloads[state] += n
+    states = ("known", "refused", "unknown")
+    cells = (types.total(), *(types[x] for x in states))
+    yield f"| model types on the Hub | {' | '.join(map(str, cells))} |"
+    shares = (f"{100 * downloads[x] / downloads.total():.1f} %" for x in states)
+    yield f"| their downloads | {downloads.total() / 1e6:.0f} million | {' | '.join(shares)} |"
+    yield from ("", "| configuration | models |", "| --- | ---: |")
+    yield from (f"| {words} | {grades[grade]} |" for grade, words in GRADES.items())
     yield from ("", "| refused | why |", "| --- | --- |")
     yield from (f"| {x.name} | {x.reason} |" for x in REFUSED_MODELS)
     found, names = found_differences(), {x["hub_id"]: x["name"] for x in gallery()}
-    yield from (
-        "",
-        "| models | differ in | gallery / llamath, of the first | right | why |",
-        "| --- " * 5 + "|",
-    )
+    head = "| models | differ in | gallery / llamath, of the first | right | why |"
+    yield from ("", head, "| --- " * 5 + "|")
     for group in differences()["differences"]:
         field = group["field"]
         example = " / ".join(_shown(x) for x in found[group["models"][0], field])
         models = ", ".join(names[x] for x in group["models"])
         words = field.replace("_", " ").replace("kv", "KV")
         yield f"| {models} | {words} | {example} | {group['right']} | {group['why']} |"
+
+
+def state_of_type(model_type: str) -> str:
+    """Return whether models of a type are counted, the text alone or the whole, refused by name
+    with the reason, or unknown.
+    """
+    wrapper = WRAPPERS.find(model_type)
+    if wrapper is not None or FAMILIES.find(model_type) is not None or find_counted(model_type):
+        return "known"
+    return "refused" if model_type in REFUSED else "unknown"
+
+
+def known_hardware() -> tuple[int, int]:
+    """Return how many entries the public list of hardware has, and how many are known by name."""
+    names = [x["name"] for x in json.loads((TRUTH / "hardware.json").read_text())]
+    return len(names), sum(map(_is_known, names))
+
+
+def _is_known(name: str) -> bool:
+    try:
+        return bool(find_chip(name) or find_device(name))
+    except LlamathError:
+        return False
 
 
 def refused_or_grade(public_id: str) -> str:

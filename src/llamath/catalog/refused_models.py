@@ -48,15 +48,6 @@ REFUSED_MODELS = tuple(
             "Flash has another order of layers",
         ),
         (
-            *("GLM-5.3-Flash", "zai-org/GLM-5.3-Flash", "2026-08-26", "mit"),
-            "linear_attn_config of its config is not understood here",
-        ),
-        (
-            *("Grok 2.5 270B", "xai-org/grok-2", "2025-08-22", "grok-2-community"),
-            "intermediate_size of its config is not known here, and Grok1ForCausalLM is not "
-            "counted",
-        ),
-        (
             *("LongCat-Flash-Lite 68.5B-A3B", "meituan-longcat/LongCat-Flash-Lite"),
             *("2026-01-28", "mit"),
             "its tables of n-grams (longcat_flash_ngram) are not counted here",
