@@ -1063,6 +1063,36 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "keys and values of delta attention; null: as many as queries (Solar Open 2)",
             _FIXED,
         ),
+        "xlstm/num_heads": (
+            "H, heads of the matrix memory (xLSTM)",
+            "weights of the gates; cache: its state; compute",
+        ),
+        "qk_dim_factor": (
+            "channels of queries and of keys, as a share of d (xLSTM)",
+            "weights of queries and keys; cache: the state; compute",
+        ),
+        "v_dim_factor": (
+            "channels of values, as a share of d (xLSTM)",
+            "weights of values and output; cache: the state; compute",
+        ),
+        "gate_soft_cap": ("soft cap of the input and forget gates (xLSTM)", "compute: the state"),
+        "output_logit_soft_cap": ("soft cap of the logits (xLSTM)", "compute: the logits"),
+        "ffn_proj_factor": (
+            "F / d, before it is rounded up (xLSTM)",
+            "weights of the MLP; compute",
+        ),
+        "ffn_round_up_to_multiple_of": (
+            "F is rounded up to a multiple of this number (xLSTM)",
+            "weights of the MLP; compute",
+        ),
+        "cca_time0": (
+            "c, taps of the convolution of each channel of queries and keys (ZAYA)",
+            "weights of the convolutions; cache: positions before; compute",
+        ),
+        "cca_time1": (
+            "cg, taps of the convolution of each head of queries and keys (ZAYA)",
+            "weights of the convolutions; cache: positions before; compute",
+        ),
         "linear_attn_config.safe_gate": (
             "whether the decay of delta attention has a lower bound; it has (GLM-5.3)",
             _FIXED,
@@ -1233,6 +1263,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
     },
     "Experts and multi-token prediction": {
+        "router_hidden_size": (
+            "R, width of the MLP that chooses the experts (ZAYA)",
+            "weights of the router; compute",
+        ),
         "residual_moe": (
             "whether an MLP stands beside the experts (Grok 2)",
             "weights of the MLP; compute",
@@ -1769,6 +1803,14 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "scale_depth": ("each branch is multiplied by this / √L (MiniCPM)", _ONE_FACTOR),
     },
     "Positions": {
+        "rope_scaling.hybrid": (
+            "positions of layers without a window, an object (ZAYA)",
+            "compute: the rotary angles",
+        ),
+        "rope_scaling.hybrid_sliding": (
+            "positions of layers with a window, an object (ZAYA)",
+            "compute: the rotary angles",
+        ),
         "use_rope": (
             "whether attention rotates queries and keys (Solar Open 2)",
             "compute: the rotary angles",
@@ -2038,6 +2080,21 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "mhc": ("whether there are residual streams; there are (GLM-5.3)", _FIXED),
         "moe_router_dtype": ("dtype of the router: float32 (GLM-5.3)", _FIXED),
+        "embedding_dim": ("the width d again (xLSTM)", _FIXED),
+        "num_blocks": ("the number of layers again (xLSTM)", _FIXED),
+        "add_out_norm": ("whether there is a last norm; there is (xLSTM)", _FIXED),
+        "weight_mode": ("whether matrices share tensors; each has its own (xLSTM)", _FIXED),
+        "norm_reduction_force_float32": ("how norms compute (xLSTM)", _FIXED),
+        "chunkwise_kernel": ("the kernel of a chunk of tokens (xLSTM)", _FIXED),
+        "sequence_kernel": ("the kernel of a sequence (xLSTM)", _FIXED),
+        "step_kernel": ("the kernel of one token (xLSTM)", _FIXED),
+        "mode": ("which of the kernels runs (xLSTM)", _FIXED),
+        "return_last_states": ("whether the class returns its states (xLSTM)", _FIXED),
+        "autocast_kernel_dtype": ("dtype inside of the kernels (xLSTM)", _FIXED),
+        "inference_state_dtype": ("dtype of the states of the kernels (xLSTM)", _FIXED),
+        "max_inference_chunksize": ("tokens of a chunk at most (xLSTM)", _FIXED),
+        "xlstm/eps": ("epsilon of the recurrence's denominator (xLSTM)", _FIXED),
+        "zaya/lm_head_bias": ("whether the head has a bias; it has none (ZAYA)", _FIXED),
         "q_head_dim": ("the size of a query head again, n + p (Sarvam)", _FIXED),
         "hc_rate": ("residual streams; there is one (Solar Open 2)", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),

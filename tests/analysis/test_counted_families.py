@@ -25,6 +25,7 @@ FAMILIES = {
     "apertus": "Apertus", "baichuan": "Baichuan 2", "deepseek_v41_text": "DeepSeek-V4.1", "diffllama": "DiffLlama", "doge": "Doge", "gemma3n_text": "Gemma 3n", "grok1": "Grok 2",
     "jetmoe": "JetMoE", "mistral_large4": "Mistral Large 4", "mistral_large4_text": "Mistral Large 4", "muse_spark": "Muse Spark",
     "muse_spark_text": "Muse Spark", "phimoe": "Phi-3.5-MoE", "recurrent_gemma": "RecurrentGemma",
+    "xlstm": "xLSTM", "zaya": "ZAYA",
 }  # fmt: skip
 """How a refusal names the family of a model type."""
 OTHERS = ("idefics", "kosmos-2.5")
@@ -34,6 +35,7 @@ PRESETS = {
     "baichuan2-7b": "Baichuan 2's normalized head",
     "grok-2": "Grok 2's scaling of capped scores by position",
     "phi-mini-moe": "Phi-3.5-MoE's SparseMixer",
+    "xlstm-7b": "xLSTM's matrix memory",
 }
 
 

@@ -312,14 +312,14 @@ def test_weights_of_a_gguf_file_are_its_stored_bytes(tmp_path: Path) -> None:
 def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
     shutil.copy("examples/tiny-llama/model.safetensors", tmp_path)
     (tmp_path / "config.json").write_text(
-        '{"model_type": "xlstm", "hidden_size": 8, "vocab_size": 8}'
+        '{"model_type": "rwkv", "hidden_size": 8, "vocab_size": 8}'
     )
     done = run(str(tmp_path), "--json")
     assert done.exit_code == 0, done.output
     output = json.loads(done.stdout)
     assert output["weights"] == 65_856 and output["kv_cache"] is output["total"] is None
-    assert "xlstm" in run(str(tmp_path)).stdout
-    assert "xlstm" in error_of(str(tmp_path), "--context", "4k")
+    assert "rwkv" in run(str(tmp_path)).stdout
+    assert "rwkv" in error_of(str(tmp_path), "--context", "4k")
 
 
 @pytest.mark.parametrize(

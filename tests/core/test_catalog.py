@@ -303,6 +303,7 @@ def test_presets_are_sorted_and_chosen_by_kind() -> None:
         "mamba",
         "falcon_mamba",
         "mamba2",
+        "xlstm",
     }
     assert (
         {x.preset for x in llamath.models("vision")}

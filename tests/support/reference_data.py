@@ -40,7 +40,7 @@ COUNTED = (
         "jetmoe-",
         "mistral_large4-",
     ),
-    *("muse_spark-", "phimoe-", "recurrent_gemma-"),
+    *("muse_spark-", "phimoe-", "recurrent_gemma-", "xlstm-", "zaya-"),
 )
 """The tiny configs of text models that are counted only, by the beginning of their names."""
 
@@ -53,6 +53,7 @@ COUNTED_PRESETS = (
     "phi-3.5-moe",
     "phi-mini-moe",
     "phi-tiny-moe",
+    "xlstm-7b",
 )
 """The presets of text models that are counted only, by the beginning of their names."""
 

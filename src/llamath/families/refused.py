@@ -5,7 +5,6 @@ from __future__ import annotations
 _TYPES_BY_REASON = {
     "it is a model of speech with a second decoder for the codebooks": "moshi",
     "it has no attention: its time mixing is a recurrence of its own": "rwkv",
-    "it has no attention: its cells are recurrences of their own": "xlstm",
     "it has no attention, and it needs custom code from its repository": "rwkv5",
     "it is an encoder-decoder model": """
         bart bigbird_pegasus blenderbot blenderbot-small marian mbart moonshine mt5 musicgen
@@ -26,8 +25,6 @@ _TYPES_BY_REASON = {
     "its two stacks of layers are run several times in turn": "hrm_text",
     "its attention scores have learned biases by distance, and its layers "
     "attend to earlier residual streams": "inkling2_text",
-    "its queries, keys and values pass two convolutions, and its routers read those of "
-    "earlier layers": "zaya",
     "its text model may be MiniCPM, Llama or Qwen2, and its config does not say which": "minicpmv",
     "its layers are passed twice with a learned gate, and it needs custom "
     "code from its repository": "iquestloopcoder",

@@ -12,7 +12,7 @@ from support.contract import Contract, check
 
 WHOLE = re.compile(
     r"(q_down|kv_down|attn\.kv|compressor\.\w+|indexer\.(keys\.)?\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+"
-    r"|projection|positions|(embed|head)\.projection|attn\.(forget|gate)_down|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+"
+    r"|projection|positions|(embed|head)\.projection|attn\.(forget|gate)_down|attn\.(depthwise|grouped)|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+"
     r"|collapse\.\w+|ngrams\.\w+(\.{e})?|link|adapters\.{e}\.down|head\.dense)\.weight$"
 )
 """Matrices that every rank has whole."""
