@@ -19,6 +19,7 @@ from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.understand.preset_list import READING
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
+from llamath.catalog.refused_models import RefusedModel
 from llamath.core.multimodal import is_computed
 from llamath.core.tree import fold
 from llamath.families.multimodal_registry import find_wrapper
@@ -378,6 +379,9 @@ def test_slow_presets_come_last_and_unknown_speed_is_said() -> None:
 def test_no_fitting_preset_is_a_verdict() -> None:
     none = llamath.models("llama", "moe", on="mem=1GiB", dtype="fp32")
     assert not none and none.summary.startswith("no preset fits on ") and not none.rows()
+    unknown = RefusedModel(name="X 1", public_id="x/x-1", released="", license="", reason="unknown")
+    assert llamath.PresetList(models=(), refused=(unknown,))
+    assert not llamath.PresetList(models=(), refused=(unknown,), on="mem=1GiB")
     with pytest.raises(llamath.LlamathError, match="unknown dtype"):
         llamath.models("llama", on="rtx-4090", dtype="q9")
     with pytest.raises(llamath.LlamathError, match="dtype is for models that fit on GPUs"):

@@ -481,3 +481,19 @@ def test_compute_capabilities_are_those_of_the_public_list() -> None:
     nvidia = [x for x in KNOWN.values() if x.vendor == "NVIDIA"]
     assert all(x.compute_capability and x.sm >= 53 for x in nvidia)
     assert not any(x.compute_capability for x in KNOWN.values() if x.vendor != "NVIDIA")
+
+
+def test_table_of_known_hardware_is_that_of_the_docs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "gpus.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.M)
+    shown = {vendor: tuple(map(int, counts)) for vendor, *counts in rows}
+    found: dict[str, list[int]] = {}
+    for entry in LISTED:
+        name = entry["name"]
+        device = (hardware.find_chip(name) or [hardware.find_device(name)])[-1]
+        unknown = (not device.flops) + (not device.bandwidth or not device.memory)
+        counts = found.setdefault(entry["vendor"], [0] * 5)
+        counts[0] += 1
+        counts[1 + (unknown if device.memory else 3)] += 1
+    assert shown == {vendor: tuple(counts) for vendor, counts in found.items()}
+    assert f"All {len(LISTED)} entries" in text

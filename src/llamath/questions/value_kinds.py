@@ -347,9 +347,9 @@ def _read_gpus(value: object) -> tuple[int, Device]:
 
 
 def _gpu_words() -> Iterable[tuple[str, str]]:
-    from ..hardware import devices
+    from ..hardware import find_devices
 
-    return [(x.name, x.title) for x in devices()]
+    return [(x.name, x.title) for x in find_devices().gpus]
 
 
 class _GPUKind(Kind["tuple[int, Device]"]):

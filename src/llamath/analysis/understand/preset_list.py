@@ -81,7 +81,7 @@ class PresetList(Report):
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self.models or self.refused)
+        return bool(self.models or (self.refused and not self.on))
 
     @property
     def summary(self) -> str:
@@ -136,6 +136,9 @@ class PresetList(Report):
     def tables(self) -> Iterable[Part]:
         """A row for each preset."""
         if self.on:
+            if not self.models:
+                yield Text(self.summary)
+                return
             rows = tuple(map(_fit_cells, self.models, self.fits))
             yield Table(columns=_FIT_COLUMNS, rows=rows)
             yield Text(f"{self.summary}; 1 sequence each; {self._order}")
