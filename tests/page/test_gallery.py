@@ -335,7 +335,7 @@ def test_model_page_opens_from_the_disk_and_leads_back(tab: Any) -> None:
 
 def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> None:
     with SiteTab(browser, site, "#view=compare&a=llama-2-7b&b=llama-3-8b") as tab:
-        row = tab.locator("tr[data-fact=kv_heads] > *").all_text_contents()
+        row = tab.locator("tr[data-row=kv_heads] > *").all_text_contents()
         assert row == ["KV heads", "32", "8", "× 0.25"]
         changes = {
             x[0]: x[3]
@@ -360,7 +360,7 @@ def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> 
         )
         assert heights[0] / heights[1] == pytest.approx(11008 / 14336, rel=0.01)  # to one scale
         tab.click("button[data-value=only]")
-        assert tab.locator("tr[data-fact=layers]").count() == 0
+        assert tab.locator("tr[data-row=layers]").count() == 0
 
 
 def test_points_are_links_reached_by_arrow_keys(browser: Any, site: Path) -> None:

@@ -83,7 +83,7 @@ export function App() {
 				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : page}
 				<Files
 					openConfig={openOnPage}
-					sends={Boolean(data.served)}
+					server={data.served?.up ?? null}
 					offer={
 						RunFile &&
 						((file, header) => (

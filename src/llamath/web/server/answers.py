@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...model import FamilyModel, Model, with_family
 from ...utils.errors import LlamathError, worded
-from .error_page import PageError
+from .error_page import PageError, error_json
 from .json_api import SENT
 from .messages import Answer, Launch, unpack_call
 from .model_ids import find_named, is_hub_id, load_hub_model, load_preset, refuse_huge
 from .page_html import page_from_data
-from .posted_configs import PostedConfig
+from .posted_configs import UNNAMED, PostedConfig
 
 if TYPE_CHECKING:
     from ..gallery.live_gallery import LiveGallery
@@ -43,6 +43,7 @@ class Answers:
             "choose": self.choose,
             "chunk": self.chunk,
             "report": self.report,
+            "header": self.header,
         }
         try:
             with worded(self.launch.words):
@@ -113,6 +114,18 @@ class Answers:
             has_page=shown is not None,
             entry=entry,
         )
+
+    def header(self, size: int) -> Answer:
+        """Return what the first bytes of a file say of its tensors; `size` is that of the file."""
+        from .dropped_headers import header_json
+
+        sent = self.configs[SENT]
+        try:
+            return Answer(body=header_json(sent.data, sent.name or UNNAMED, size).encode())
+        except LlamathError as error:
+            status = error.status if isinstance(error, PageError) else 422
+            refusal = PageError(status, str(error), hint=error.hint)
+            return Answer(status=status, body=error_json(refusal).encode())
 
     def _named_model(self, text: str) -> Model:
         """Return the model that a request of the API names.

@@ -2,8 +2,9 @@
 host name and no foreign origin.
 
 A request names models only by id (see `web/server/pages.py`), or carries a config
-(`web/server/posted_configs.py`); no path or address is ever taken from it. The server sets no
-cookie and allows no other origin. `description.py` describes the same for programs.
+(`web/server/posted_configs.py`) or the first bytes of a file of weights (`dropped_headers.py`); no
+path or address is ever taken from it. The server sets no cookie and allows no other origin.
+`description.py` describes the same for programs.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ...utils.errors import safe
 from ...utils.record_type import Record
 from .error_page import RETRY_AFTER, PageError, error_json, error_page
 from .json_api import SENT, Api
 from .messages import Answer
 from .pages import Pages
-from .posted_configs import ID_HEADER, MAX_POSTED, discard_body, read_posted
+from .posted_configs import ID_HEADER, MAX_FIRST_BYTES, MAX_POSTED, discard_body, read_posted
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -75,7 +77,10 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
     from starlette.routing import Route
 
     handlers = _RouteHandlers(pages, api)
-    configs = frozenset(f"/{policy.token}/api/{name}" for name, tool in api.items() if tool.models)
+    header = f"/{policy.token}/header"
+    bodies = {header: _HEADER} | {
+        f"/{policy.token}/api/{name}": _CONFIG for name, tool in api.items() if tool.models
+    }
     routes = [
         Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"])
         for path, handler in ROUTES.items()
@@ -89,9 +94,10 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> ASGIApp:
                 methods=methods,
             )
         )
+    routes.append(Route(header, partial(_header, pages=pages), methods=["POST"]))
     application = Starlette(routes=routes)
     application.router.redirect_slashes = False
-    return _GuardedApplication(application, policy, configs)
+    return _GuardedApplication(application, policy, bodies)
 
 
 class _RouteHandlers:
@@ -158,8 +164,6 @@ async def _report(request: Request, tool: str, models: str, pages: Pages) -> Res
     """Return the answer to a request, compressed if the client accepts that; the body of a POST
     is the config of the parameter `models`.
     """
-    from starlette.responses import Response
-
     values = request.query_params.multi_items()
     accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
     headers = {"Vary": "Accept-Encoding"}
@@ -175,13 +179,39 @@ async def _report(request: Request, tool: str, models: str, pages: Pages) -> Res
         else:
             answer = await pages.report(tool, values, accepts_gzip, None)
     except PageError as error:
-        if not is_read:
-            await discard_body(request)
-        answer = Answer(
-            status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"}
-        )
-    headers |= {**answer.headers, **RETRY_AFTER.get(answer.status, {})}
-    return Response(answer.body, answer.status, headers, media_type="application/json")
+        answer = await _refusal(request, error, is_read)
+    return _response(answer, headers)
+
+
+async def _header(request: Request, pages: Pages) -> Response:
+    """Return what the body, the first bytes of a file of `size` bytes, says of its tensors."""
+    is_read = False
+    try:
+        size = request.query_params.get("size", "")
+        if not (size.isascii() and size.isdigit() and len(size) < 20):
+            raise PageError(400, f"size should be a number of bytes: found {safe(repr(size), 60)}")
+        async with pages.work.headers.enter():
+            is_read = True
+            answer = await pages.header(await read_posted(request), int(size))
+    except PageError as error:
+        answer = await _refusal(request, error, is_read)
+    return _response(answer, {})
+
+
+async def _refusal(request: Request, error: PageError, is_read: bool) -> Answer:
+    """Return the answer to a request that is refused, whose body may not have been read."""
+    if not is_read:
+        await discard_body(request)
+    return Answer(
+        status=error.status, body=error_json(error).encode(), headers={"Llamath-Exit-Code": "2"}
+    )
+
+
+def _response(answer: Answer, headers: Mapping[str, str]) -> Response:
+    from starlette.responses import Response
+
+    all_headers = {**headers, **answer.headers, **RETRY_AFTER.get(answer.status, {})}
+    return Response(answer.body, answer.status, all_headers, media_type="application/json")
 
 
 ROUTES: Mapping[str, Callable[[_RouteHandlers, Request], Awaitable[Response]]] = {
@@ -216,12 +246,14 @@ class _GuardedApplication:
     security headers to every response.
     """
 
-    def __init__(self, application: ASGIApp, policy: AccessPolicy, configs: frozenset[str]) -> None:
-        """Remember the paths in `configs` as those that take one."""
-        self._application, self._entry, self._configs, self._active = (
+    def __init__(
+        self, application: ASGIApp, policy: AccessPolicy, bodies: Mapping[str, _Body]
+    ) -> None:
+        """Remember the paths that take a body."""
+        self._application, self._entry, self._bodies, self._active = (
             application,
             _OneTimeEntry(policy),
-            configs,
+            bodies,
             0,
         )
 
@@ -230,9 +262,9 @@ class _GuardedApplication:
         from starlette.requests import Request
 
         request = Request(scope)
-        takes_config = request.url.path in self._configs
-        status = _refusal_status(request, self._entry.policy, takes_config)
-        answer = self._answer_of_guard(request, status, takes_config)
+        body = self._bodies.get(request.url.path)
+        status = _refusal_status(request, self._entry.policy, body)
+        answer = self._answer_of_guard(request, status, body)
         if answer is not None and answer.status_code == 503 and request.method == "POST":
             await discard_body(Request(scope, receive))
         policy = (
@@ -253,7 +285,7 @@ class _GuardedApplication:
             self._active -= 1
 
     def _answer_of_guard(
-        self, request: Request, status: int, takes_config: bool
+        self, request: Request, status: int, body: _Body | None
     ) -> Response | None:
         """Return the response to a request that is not passed on."""
         from starlette.responses import PlainTextResponse, RedirectResponse
@@ -262,7 +294,7 @@ class _GuardedApplication:
             return RedirectResponse(f"/{self._entry.policy.token}/", 303)
         if status:
             return PlainTextResponse(
-                "refused", status, {"Allow": _ALLOWED[takes_config]} if status == 405 else None
+                "refused", status, {"Allow": _ALLOWED[body is not None]} if status == 405 else None
             )
         if self._active >= _MAX_ACTIVE:
             return PlainTextResponse("busy", 503, RETRY_AFTER[503])
@@ -270,45 +302,56 @@ class _GuardedApplication:
 
 
 _ALLOWED = {False: "GET, HEAD", True: "GET, HEAD, POST"}
-"""The methods of a path, by whether it takes a config."""
+"""The methods of a path, by whether it takes a body."""
 
 
-def _refusal_status(request: Request, policy: AccessPolicy, takes_config: bool) -> int:
+def _refusal_status(request: Request, policy: AccessPolicy, body: _Body | None) -> int:
     """Return the HTTP status with which the policy refuses a request, or 0 if it admits it."""
     headers = request.headers
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if not policy.is_known_host(host) or len(headers.getlist("host")) != 1:
         return 421
-    sends_config = request.method == "POST" and takes_config
-    if request.method not in ("GET", "HEAD") and not sends_config:
+    sends = request.method == "POST" and body is not None
+    if request.method not in ("GET", "HEAD") and not sends:
         return 405
     if (origin is not None and origin != f"http://{host}") or headers.get(
         "sec-fetch-site", "none"
     ) not in ("none", "same-origin"):
         return 403
-    if not sends_config and (
-        headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    ):
+    if not sends and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers):
         return 413
     token = request.url.path.split("/")[1] if request.url.path.count("/") > 1 else ""
     if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), policy.token.encode()):
         return 404
-    return _refusal_of_body(request) if sends_config else 0
+    return _refusal_of_body(request, body) if sends and body is not None else 0
 
 
-def _refusal_of_body(request: Request) -> int:
-    """Return the HTTP status with which a body is refused, or 0: it is JSON of a declared and
-    limited length.
+class _Body(NamedTuple):
+    """What a path takes; pages of other sites cannot send these types without asking first,
+    which is refused.
+    """
 
-    Pages of other sites cannot send this type without asking first, which is refused.
+    type: str
+    max_bytes: int
+
+
+_CONFIG, _HEADER = (
+    _Body("application/json", MAX_POSTED),
+    _Body("application/octet-stream", MAX_FIRST_BYTES),
+)
+
+
+def _refusal_of_body(request: Request, body: _Body) -> int:
+    """Return the HTTP status with which a body is refused, or 0: it is of the type, and its length
+    is declared and limited.
     """
     headers = request.headers
     if (
-        headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
+        headers.get("content-type", "").partition(";")[0].strip().lower() != body.type
         or "content-encoding" in headers
     ):
         return 415
     length = headers.get("content-length", "")
     if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
         return 411
-    return 413 if len(length) > 12 or int(length) > MAX_POSTED else 0
+    return 413 if len(length) > 12 or int(length) > body.max_bytes else 0

@@ -119,6 +119,10 @@ class Pages:
             self._keep(sent, answer.entry)
         return answer
 
+    async def header(self, sent: PostedConfig, size: int) -> Answer:
+        """Return what the first bytes of a file say of its tensors."""
+        return await self._ask("header", {SENT: sent}, is_question=True, size=size)
+
     def _keep(self, config: PostedConfig, entry: object) -> None:
         """Keep a config that was sent, and list it in the gallery."""
         self.posted.keep(config, self.posted.entries.get(config.id) if entry is None else entry)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_POSTED = 4 << 20
 """Bytes of a config; the longest published ones have some hundred thousand."""
+MAX_FIRST_BYTES = 64 << 20
+"""Bytes of a file of weights in which its header is; published ones have up to 12 million."""
 NAME_HEADER, ID_HEADER = "Llamath-Name", "Llamath-Model"
 UNNAMED = "standard input"
 """What a config without a name is called, as by the command line, which reads it there."""

@@ -18,9 +18,9 @@ S = TypeVar("S")
 WORK_SECONDS, WORK_MEMORY = 30.0, 1 << 30
 """The limits of an answer; the second one is in bytes, and holds where the system has such a
 limit."""
-_PROCESSES, _CONFIGS, _MAX_WAITING, _WAIT_SECONDS, _MAX_ANSWERS = 3, 8, 16, 20.0, 500
-"""Processes at once, configs in memory that wait for an answer, requests that wait, for how
-long, and the answers of one process."""
+_PROCESSES, _CONFIGS, _HEADERS, _MAX_WAITING, _WAIT_SECONDS, _MAX_ANSWERS = 3, 8, 2, 16, 20.0, 500
+"""Processes at once, configs and headers in memory that wait for an answer, requests that wait,
+for how long, and the answers of one process."""
 
 
 class WorkerFailed(Exception):
@@ -62,7 +62,7 @@ class WorkSlots:
 
     def __init__(self, work: Callable[[S], Callable[[bytes], bytes]], setup: S) -> None:
         """Let the processes be those of a `WorkerProcess`."""
-        self.configs = _Lane(_CONFIGS)
+        self.configs, self.headers = _Lane(_CONFIGS), _Lane(_HEADERS)
         self.seconds, self.memory = WORK_SECONDS, WORK_MEMORY
         self._start: Callable[[], WorkerProcess] = lambda: WorkerProcess(
             work, setup, seconds=self.seconds, memory=self.memory

@@ -335,11 +335,14 @@ export const readHeader = async (file: Blob, formats: Formats): Promise<Header> 
 };
 
 /** Reads the headers of the files of one checkpoint as one. */
-export async function readHeaders(files: readonly File[], formats: Formats): Promise<Header> {
+export async function readHeaders(
+	files: readonly File[],
+	read: (file: File) => Promise<Header>,
+): Promise<Header> {
 	const headers: Header[] = [];
 	for (const file of files) {
 		try {
-			headers.push(await readHeader(file, formats));
+			headers.push(await read(file));
 		} catch (error) {
 			throw error instanceof FileError
 				? new FileError(`${file.name}: ${error.message}`)

@@ -8,7 +8,7 @@ import { change, state } from "../state";
 import { forgetKeptKeys, matchConfig, parseConfig, readConfig, withCommands } from "./config";
 import type { FormatData } from "./headers";
 import { loadForms } from "./known_forms";
-import { sendConfig } from "./send_config";
+import { sendConfig } from "./send_file";
 import { FileError, refuse } from "./strict_json";
 
 /** Opens a config; returns what happened, as a sentence for the status line. */

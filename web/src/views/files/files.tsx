@@ -18,6 +18,7 @@ import {
 	type Formats,
 	type Header,
 } from "../../lib/files/headers";
+import { sendHeader } from "../../lib/files/send_file";
 import type { OpenConfig } from "../../lib/files/open_config";
 import { shellWord } from "../../lib/files/shell_word";
 import { FileError, refuse } from "../../lib/files/strict_json";
@@ -190,7 +191,17 @@ function TensorList({ rows }: { rows: Row[] }) {
 	);
 }
 
-function Contents({ name, size, header }: { name: string; size: number; header: Header }) {
+function Contents({
+	name,
+	size,
+	header,
+	reader,
+}: {
+	name: string;
+	size: number;
+	header: Header;
+	reader: string;
+}) {
 	const { tensors } = header;
 	const rows = foldLayers(tensors);
 	const [elements, bytes] = [
@@ -262,8 +273,8 @@ function Contents({ name, size, header }: { name: string; size: number; header: 
 					{gibibytes(bytes)}
 				</NumberButton>
 				<span class="caption">
-					; {header.format}, {grouped(size)} bytes, of which only the header was read,
-					here in the browser
+					; {header.format}, {grouped(size)} bytes, of which only the header was read,{" "}
+					{reader}
 				</span>
 			</p>
 			{types.some((x) => formats.packed.includes(x.dtype)) && (
@@ -404,7 +415,9 @@ function droppedIn(event: DragEvent): Dropped {
 }
 
 /** Reads what is no config: one file, or the weight files of one checkpoint. */
-async function readFiles(files: File[]): Promise<Opened> {
+async function readFiles(files: File[], server: string | null): Promise<Opened> {
+	const read = (file: File) =>
+		server === null ? readHeader(file, formats) : sendHeader(file, server);
 	const [file] = files as [File];
 	const size = files.reduce((sum, x) => sum + x.size, 0);
 	if (files.length === 1)
@@ -413,12 +426,12 @@ async function readFiles(files: File[]): Promise<Opened> {
 			size,
 			...(isIndex(file)
 				? { index: await readIndex(file, data) }
-				: { file, header: await readHeader(file, formats) }),
+				: { file, header: await read(file) }),
 		};
 	const weights = files.filter((x) => !isIndex(x));
 	if (weights.some((x) => !/\.(safetensors|gguf)$/i.test(x.name)))
 		return refuse("several", files.length);
-	const header = await readHeaders(weights, formats);
+	const header = await readHeaders(weights, read);
 	return {
 		name:
 			weights.length === 1
@@ -433,12 +446,13 @@ const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files
 
 interface Props {
 	openConfig: OpenConfig;
-	sends: boolean;
+	/** The address of the page's own server, relative to the page, if it has one. */
+	server: string | null;
 	/** What the page offers for a file of weights. */
 	offer?: (file: File, header: Header) => ComponentChildren;
 }
 
-export function Files({ openConfig, sends, offer }: Props) {
+export function Files({ openConfig, server, offer }: Props) {
 	const [opened, setOpened] = useState<Opened | null>(null);
 	const [isDragging, setDragging] = useState(false);
 	const input = useRef<HTMLInputElement>(null);
@@ -455,7 +469,7 @@ export function Files({ openConfig, sends, offer }: Props) {
 				setOpened(null);
 				return announce(done);
 			}
-			setOpened(await readFiles(files));
+			setOpened(await readFiles(files, server));
 			announce(`${name}: read`);
 		} catch (error) {
 			announce("");
@@ -507,7 +521,7 @@ export function Files({ openConfig, sends, offer }: Props) {
 			lead={
 				isShown
 					? undefined
-					: `${sends ? "config.json and params.json of any family" : "config.json"}, safetensors (one file or all of a checkpoint), GGUF, or an index of safetensors. ${sends ? "A config is counted by the llamath that serves this page; of the others, the header is read in this page." : "It is read in this page and sent nowhere."}`
+					: `${server === null ? "config.json" : "config.json and params.json of any family"}, safetensors (one file or all of a checkpoint), GGUF, or an index of safetensors. ${server === null ? "It is read in this page and sent nowhere." : "The llamath that serves this page reads it: a config, or the header of weights, which is all that is sent."}`
 			}
 			controls={
 				isShown ? (
@@ -569,6 +583,11 @@ export function Files({ openConfig, sends, offer }: Props) {
 								name={opened.name}
 								size={opened.size}
 								header={opened.header}
+								reader={
+									server === null
+										? "here in the browser"
+										: "by the llamath that serves this page"
+								}
 							/>
 						) : (
 							<IndexContents index={opened.index!} />

@@ -1,6 +1,8 @@
 // Two models side by side: their pictures to one scale, their facts, and the shapes of their
 // weights.
+import { ComparedTable, differFinding, type ComparedRow } from "../../components/compared_table";
 import { Segmented, Select } from "../../components/controls";
+import { signed } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { COLUMNS, count, shown, type Column } from "./columns";
@@ -125,39 +127,53 @@ function ratio(a: unknown, b: unknown, column: Column): string {
 }
 
 function Facts({ pair: [a, b], isOnly }: { pair: [Entry, Entry]; isOnly: boolean }) {
-	const rows = COLUMNS.filter((x) => x.key !== "id" && (shown(a, x) || shown(b, x))).map((x) => ({
-		column: x,
+	const columns = COLUMNS.filter((x) => x.key !== "id" && (shown(a, x) || shown(b, x)));
+	const rows = columns.map((x) => ({
+		key: x.key,
+		name: x.name,
+		values: [shown(a, x), shown(b, x)] as const,
 		differs: exactText(a, x) !== exactText(b, x),
+		change: ratio(a[x.key], b[x.key], x),
 	}));
-	const kept = rows.filter((x) => x.differs || !isOnly);
+	return (
+		<Table
+			title={differFinding(rows, "facts differ")}
+			of="Fact"
+			pair={[a, b]}
+			change="Change"
+			rows={rows}
+			isOnly={isOnly}
+		/>
+	);
+}
+
+function Table({
+	title,
+	pair,
+	rows,
+	isOnly,
+	...rest
+}: {
+	title: string;
+	of: string;
+	change: string;
+	class?: string;
+	pair: [Entry, Entry];
+	rows: ComparedRow[];
+	isOnly: boolean;
+}) {
 	return (
 		<section class="facts-pair">
-			<h2>
-				{rows.filter((x) => x.differs).length} of {rows.length} facts differ
-			</h2>
-			<div class="scroll" tabIndex={0} role="region" aria-label="Facts of both">
-				<table>
-					<thead>
-						<tr>
-							<th scope="col">Fact</th>
-							<th scope="col">{a.name}</th>
-							<th scope="col">{b.name}</th>
-							<th scope="col" class="n">
-								Change
-							</th>
-						</tr>
-					</thead>
-					<tbody>
-						{kept.map(({ column: x, differs }) => (
-							<tr key={x.key} class={differs ? "differs" : ""} data-fact={x.key}>
-								<th scope="row">{x.name}</th>
-								<td>{shown(a, x) || "–"}</td>
-								<td>{shown(b, x) || "–"}</td>
-								<td class="n">{ratio(a[x.key], b[x.key], x)}</td>
-							</tr>
-						))}
-					</tbody>
-				</table>
+			<h2>{title}</h2>
+			<div class="scroll" tabIndex={0} role="region" aria-label={`${rest.of}s of both`}>
+				<ComparedTable
+					class=""
+					caption={title}
+					models={pair.map((x) => x.name)}
+					isNumber
+					rows={rows.filter((x) => x.differs || !isOnly)}
+					{...rest}
+				/>
 			</div>
 		</section>
 	);
@@ -179,52 +195,28 @@ function Shapes({ pair, isOnly }: { pair: [Entry, Entry]; isOnly: boolean }) {
 		Map<string, Shape[]>,
 	];
 	const paths = [...new Set([...ofA.keys(), ...ofB.keys()])];
+	const total = (list: Shape[]) => list.reduce<bigint>((n, s) => n + elements(s), 0n);
+	const changeText = (n: bigint): string => (n ? signed(n) : "");
 	const rows = paths.map((path) => {
 		const [x, y] = [ofA.get(path) ?? [], ofB.get(path) ?? []];
-		const total = (list: Shape[]) => list.reduce<bigint>((n, s) => n + elements(s), 0n);
 		return {
-			path,
-			x: written(x),
-			y: written(y),
-			change: total(y) - total(x),
+			key: path,
+			name: <code>{path}</code>,
+			values: [written(x), written(y)] as const,
 			differs: written(x) !== written(y),
+			change: changeText(total(y) - total(x)),
 		};
 	});
-	const kept = rows.filter((x) => x.differs || !isOnly);
-	const signed = (n: bigint): string =>
-		n === 0n ? "" : `${n > 0n ? "+" : "−"}${(n > 0n ? n : -n).toLocaleString("en-US")}`;
 	return (
-		<section class="facts-pair">
-			<h2>
-				{rows.filter((x) => x.differs).length} of {rows.length} weights have other shapes
-			</h2>
-			<div class="scroll" tabIndex={0} role="region" aria-label="Shapes of both">
-				<table class="shapes">
-					<thead>
-						<tr>
-							<th scope="col">Weight</th>
-							<th scope="col">{pair[0].name}</th>
-							<th scope="col">{pair[1].name}</th>
-							<th scope="col" class="n">
-								Elements
-							</th>
-						</tr>
-					</thead>
-					<tbody>
-						{kept.map((x) => (
-							<tr key={x.path} class={x.differs ? "differs" : ""}>
-								<th scope="row">
-									<code>{x.path}</code>
-								</th>
-								<td>{x.x || "–"}</td>
-								<td>{x.y || "–"}</td>
-								<td class="n">{signed(x.change)}</td>
-							</tr>
-						))}
-					</tbody>
-				</table>
-			</div>
-		</section>
+		<Table
+			class="shapes"
+			title={differFinding(rows, "weights have other shapes")}
+			of="Weight"
+			pair={pair}
+			change="Elements"
+			rows={rows}
+			isOnly={isOnly}
+		/>
 	);
 }
 

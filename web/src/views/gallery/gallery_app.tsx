@@ -320,7 +320,7 @@ export function GalleryApp() {
 					{view === "plot" && <Plot models={models} />}
 					{view === "compare" && <Compare />}
 				</div>
-				<Files openConfig={openConfig} sends={isServed} />
+				<Files openConfig={openConfig} server={isServed ? "" : null} />
 			</main>
 			<footer>
 				<div class="wrap">
