@@ -147,3 +147,14 @@ def test_adapters_and_encoders_are_no_models(folder: Path, tmp_path: Path) -> No
 )
 def test_bad_input_is_refused(args: tuple[str, ...]) -> None:
     assert CliRunner().invoke(cli, ["quants", *args]).exit_code == 2
+
+
+def test_nothing_larger_than_the_release_is_chosen() -> None:
+    """What is converted from a format has lost at least as much, however many bits it has."""
+    whole = llamath.quants("gpt-oss-20b", on="t4")
+    assert whole.released == "mxfp4" == whole.best.name
+    less = llamath.quants("gpt-oss-20b", on="mem=13.3GiB bw=300GB/s")
+    assert less.best is not None and less.best.bytes < whole.best.bytes
+    assert any(x.fits and x.bits > less.best.bits for x in whole.quants if x.name != "mxfp4")
+    assert llamath.quants("deepseek-v3", on="16xh100").best.name == "fp8"
+    assert llamath.quants("llama-3.2-1b", on="t4").best.name == "bf16"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...checkpoint.quantization.weight_format import states_weight_format
 from ...core.attention_facts import ATTENTION_KINDS, attention_kind
 from ...core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
 from ...core.config import ACTIVATIONS
@@ -428,15 +428,11 @@ def _weight_sizes(model: FamilyModel, declared: str) -> Iterator[WeightSize]:
     """Yield the weights in bf16, fp8 and 4 bits, and as released; a format in which the model
     cannot be stored is left out.
     """
-    released = declared if _states_dtype(model) else ""
+    released = declared if states_weight_format(model.config.data) else ""
     four_bits = next((x for x in _FOUR_BITS if _weight_bytes(model, x) is not None), "")
     for dtype in dict.fromkeys((released, "bf16", "fp8", four_bits)):
         if dtype and (size := _weight_bytes(model, dtype)) is not None:
             yield WeightSize(dtype=dtype, bytes=size, released=dtype == released)
-
-
-def _states_dtype(model: FamilyModel) -> bool:
-    return any(model.config.data.get(key) for key in ("dtype", "torch_dtype", *QUANTIZATION_KEYS))
 
 
 def _weight_bytes(model: FamilyModel, dtype: str) -> int | None:

@@ -101,6 +101,11 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
     return plain
 
 
+def states_weight_format(config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration says in which format its weights were released."""
+    return any(config.get(key) for key in ("dtype", "torch_dtype", *QUANTIZATION_KEYS))
+
+
 def _unpacked_dtype(section: Mapping[str, Any], dtype: DType | None, plain: WeightFormat) -> str:
     """Return the dtype of what a recipe leaves unquantized: the config's; AWQ, GPTQ and
     LLM.int8() write F16 if it has none.

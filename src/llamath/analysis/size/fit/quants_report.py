@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
+from ....checkpoint.quantization.weight_format import states_weight_format
 from ....core.tree import fold
 from ....hardware import Device
 from ....render.report import Report
@@ -104,6 +105,8 @@ class QuantsReport(Report):
     context: int
     kv_dtype: str
     notes: tuple[str, ...] = ()
+    released: str = ""  # the format in which the model was released; empty of files
+    released_bytes: int | None = None
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *(
@@ -116,16 +119,22 @@ class QuantsReport(Report):
             "kv_dtype",
             "rows=quants",
             "best=best.name",
+            "released",
             "notes",
         ),
     )
 
     @property
     def best(self) -> QuantRow | None:
-        """The row of the most bits of those that fit, of an old type only if no other fits; None
-        if none does, or without a GPU.
+        """The format in which the model was released, if it fits; else the row of the most bits of
+        those that fit and are smaller, of an old type only if no other is. None if none fits, or
+        without a GPU.
         """
         fitting = [x for x in self.quants if x.fits and x.supported]
+        if released := next((x for x in fitting if x.name == self.released), None):
+            return released
+        if self.released_bytes is not None:
+            fitting = [x for x in fitting if x.bytes < self.released_bytes]
         return max(fitting, key=lambda x: (x.dtype.lower() not in _OLD_TYPES, x.bits), default=None)
 
     @property
@@ -170,6 +179,7 @@ class QuantsReport(Report):
             Column("unquantized", "few", drop=1),
         ]
         legend = "bits: per weight, scales included; unquantized: largest parts in 16 bits or more"
+        legend += f"; as released: {self.released}" if self.released else ""
         if self.gpu is None:
             yield Table(columns=tuple(columns), rows=tuple(map(_cells, self.quants)), legend=legend)
             return
@@ -222,7 +232,13 @@ def _report(
     count: int,
     are_files: bool,
 ) -> QuantsReport:
+    released, size = "", None
+    if not are_files and states_weight_format(calculator.model.config.data):
+        own = MemoryCalculator(calculator.model, calculator.request.replace(dtype=""))
+        released, size = own.packer.name, sum(x.bytes for x in own.weights)
     return QuantsReport(
+        released=released,
+        released_bytes=size,
         model=calculator.model,
         quants=tuple(sorted(rows, key=lambda x: -x.bytes)),
         are_files=are_files,
