@@ -425,13 +425,22 @@ def test_id_with_a_wrong_letter_is_refused_without_network(monkeypatch: pytest.M
     for wrong, right in {
         "Qwen/Qwen2.5-7B-Instrut": "Qwen/Qwen2.5-7B-Instruct",
         "meta-lama/Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
-        "mistralai/Mistral-7B-v0.1x": "mistralai/Mistral-7B-v0.1",
+        "mistralai/Mistrall-7B-v0.1": "mistralai/Mistral-7B-v0.1",
+        "qwen/qwen3-8b-bqse": "Qwen/Qwen3-8B-Base",
         "poolside/Lagnua-XS.2": "poolside/Laguna-XS.2",
     }.items():
         with pytest.raises(llamath.LlamathError, match="one letter differs from") as found:
             llamath.load(wrong)
         assert right in str(found.value) and f"hf://{wrong}" in found.value.hint
-    for other in ("Qwen/Qwen2.5-9B", "Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-8B-Chat"):
+    for other in (
+        *("Qwen/Qwen2.5-9B", "Qwen/Qwen2.5-7B-Instruct", "meta-llama/Llama-3.1-8B-Chat"),
+        *(
+            "zai-org/GLM-4.5V",
+            "bigscience/bloomz",
+            "inclusionAI/Ring-flash-2.0",
+            "google/gemma-2b-ft",
+        ),
+    ):
         assert catalog.misspelled_ids(other) == []
 
 

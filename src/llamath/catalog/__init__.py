@@ -233,24 +233,32 @@ def _public_ids() -> dict[str, str]:
 
 
 def misspelled_ids(public_id: str) -> list[str]:
-    """Return the public ids that differ from another id by one letter, or by two that are
-    exchanged; a digit is no letter, as it makes another version.
+    """Return the public ids of which another id is a misspelling: one letter is missing, two are
+    exchanged, or one inside of a word is wrong or too much. Digits make versions, and letters at
+    the ends of words variants: GLM-4.5V, Bloomz and Ring are models of their own.
     """
     wanted = public_id.lower()
     return [
         known
         for preset in presets()
         for known in preset.ids
-        if abs(len(known) - len(wanted)) < 2 and _differs_by_a_letter(known.lower(), wanted)
+        if abs(len(known) - len(wanted)) < 2 and _is_misspelling(wanted, known.lower())
     ]
 
 
-def _differs_by_a_letter(a: str, b: str) -> bool:
-    start = _common_length(a, b)
-    a, b = a[start:], b[start:]
-    end = _common_length(a[::-1], b[::-1])
-    a, b = a[: len(a) - end], b[: len(b) - end]
-    return (a + b).isalpha() and (max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1]))
+def _is_misspelling(wrong: str, right: str) -> bool:
+    start = _common_length(wrong, right)
+    found, expected = wrong[start:], right[start:]
+    end = _common_length(found[::-1], expected[::-1])
+    before, after = wrong[:start][-1:], wrong[len(wrong) - end :][:1]
+    found, expected = found[: len(found) - end], expected[: len(expected) - end]
+    if not (found + expected).isalpha():
+        return False
+    if len(found) == 2:
+        return found == expected[::-1]
+    inside = before.isalpha() and after.isalpha()
+    twice = found == before and not expected
+    return len(found) < 2 and len(expected) < 2 and (inside or twice or not found)
 
 
 def _common_length(a: str, b: str) -> int:
