@@ -290,6 +290,18 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "early_exit_step": ("the pass after which all tokens end; absent (Ouro)", _FIXED),
         "kv_channels": ("the size of a head again (Nanbeige)", _FIXED),
+        "ngram_vocab_size_ratio": (
+            "x: rows of the tables of n-grams, over the vocabulary (LongCat)",
+            "weights of the tables of n-grams",
+        ),
+        "longcat_flash_ngram/emb_neighbor_num": (
+            "n, tokens of the longest n-gram in a table (LongCat)",
+            "weights of the tables of n-grams; compute",
+        ),
+        "emb_split_num": (
+            "k, tables of n-grams of each length (LongCat)",
+            "weights of the tables of n-grams; compute",
+        ),
     },
     "Attention and recurrent mixers": {
         # heads

@@ -27,6 +27,7 @@ from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
 from .families.counted_models import CountedModel, find_counted
+from .families.latent_params import is_latent, parse_latent_params
 from .families.multimodal_registry import INNER_KEY, TEXT_KEYS, Wrapper, find_wrapper
 from .families.registry import FAMILIES, Family, find_family, other_ways, type_of_architecture
 from .generic.module_tree import module_tree
@@ -334,8 +335,11 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> TensorModel:
             hint=hint,
         )
     if is_params(keys):
-        args, _ = parse_params(keys, config.source, None)
-        keys = args_to_config(args)
+        keys = (
+            parse_latent_params(keys, config.source)[0]
+            if is_latent(keys)
+            else args_to_config(parse_params(keys, config.source, None)[0])
+        )
     keys = _with_changes(keys, changes)
     built = build_in_transformers(keys, config.source, changes)
     notes = [*config.notes, *built.notes]
@@ -587,6 +591,8 @@ def _load_params(
     source: FoundConfig, changes: dict[str, Any], vocab_size: int | None, notes: list[str]
 ) -> FamilyModel:
     """Load a model from Meta's `params.json`; `changed` may hold keys of either format."""
+    if is_latent(source.keys or {}):
+        return _load_latent_params(source, changes, notes)
     meta_args = {key: changes.pop(key) for key in list(changes) if key in ModelArgs.fields}
     data = {**(source.keys or {}), **meta_args}
     if vocab_size is None and data.get("vocab_size", -1) == -1:
@@ -606,6 +612,19 @@ def _load_params(
         )
     except ConfigError as error:
         raise _with_meta_name(error) from None
+
+
+def _load_latent_params(
+    source: FoundConfig, changes: dict[str, Any], notes: list[str]
+) -> FamilyModel:
+    """Load a model from Mistral's `params.json` with latent attention."""
+    given = dict(source.keys or {})
+    own = {key: changes.pop(key) for key in list(changes) if key in given}
+    keys, config = parse_latent_params({**given, **own}, source.source)
+    if ignored := [safe(key) for key in config.unread()]:
+        notes.append(f"ignored config keys: {', '.join(ignored)}")
+    notes.append("tensors have the names of transformers' class; files of params.json have others")
+    return _build(source, _split_sections(keys, notes, source.source), changes, notes)
 
 
 def _vocab_size(folder: str, notes: list[str]) -> int | None:

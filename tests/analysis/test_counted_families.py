@@ -25,7 +25,7 @@ FAMILIES = {
     "apertus": "Apertus", "baichuan": "Baichuan 2", "deepseek_v41_text": "DeepSeek-V4.1", "diffllama": "DiffLlama", "doge": "Doge", "gemma3n_text": "Gemma 3n", "grok1": "Grok 2",
     "jetmoe": "JetMoE", "mistral_large4": "Mistral Large 4", "mistral_large4_text": "Mistral Large 4", "muse_spark": "Muse Spark",
     "muse_spark_text": "Muse Spark", "phimoe": "Phi-3.5-MoE", "recurrent_gemma": "RecurrentGemma",
-    "xlstm": "xLSTM", "zaya": "ZAYA",
+    "xlstm": "xLSTM", "zaya": "ZAYA", "longcat_flash_ngram": "LongCat",
 }  # fmt: skip
 """How a refusal names the family of a model type."""
 OTHERS = ("idefics", "kosmos-2.5")

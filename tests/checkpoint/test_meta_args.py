@@ -214,3 +214,60 @@ def test_printed_model_args_are_a_model(text: str, total: int) -> None:
 def test_broken_model_args_are_named(text: str, words: str) -> None:
     with pytest.raises(llamath.ConfigError, match=words):
         llamath.load(text)
+
+
+LARGE_3: dict[str, Any] = {
+    "dim": 7168, "head_dim": 192, "hidden_dim": 16384, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "n_heads": 128, "n_kv_heads": 128, "n_layers": 61, "norm_eps": 1e-06, "rope_theta": 10000.0, "tied_embeddings": False,
+    "vocab_size": 131072, "max_position_embeddings": 294912, "max_seq_len": 262144,
+    "llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192},
+    "moe": {
+        "expert_hidden_dim": 4096, "expert_model_parallel": 1, "expert_parallel": 1, "first_k_dense_replace": 3, "num_expert_groups": 1,
+        "num_expert_groups_per_tok": 1, "num_experts": 128, "num_experts_per_tok": 4, "num_shared_experts": 1, "route_every_n": 1, "routed_scale": 1.0,
+    },
+    "yarn": {"alpha": 1, "apply_scale": False, "beta": 32, "factor": 36, "original_max_position_embeddings": 8192},
+    "vision_encoder": {
+        "hidden_size": 1664, "image_size": 1540, "intermediate_size": 8192, "num_attention_heads": 16, "num_channels": 3, "num_hidden_layers": 48,
+        "patch_size": 14, "rope_theta": 10000.0,
+    },
+}  # fmt: skip
+"""The published params.json of Mistral Large 3: 673B parameters of text, 675B in all."""
+
+
+def test_params_json_with_latent_attention(tmp_path: Path) -> None:
+    path = tmp_path / "params.json"
+    path.write_text(json.dumps(LARGE_3))
+    model = llamath.load(path)
+    assert model.parameters.parts == {"text": 673_421_089_792, "vision": 2_570_087_168}
+    assert model.tree.context == 262_144
+    assert model.notes == (
+        "tensors have the names of transformers' class; files of params.json have others",
+    )
+    assert model.parameters == llamath.load("mistral-large-3").parameters
+    text = {key: x for key, x in LARGE_3.items() if key != "vision_encoder"}
+    assert llamath.load(text, changes={"n_layers": 4}).tree.layers.n == 4
+    assert llamath.load(text).family.name == "mistral4"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("", "head_dim", 128, "head_dim should be 192, not 128"),
+        ("", "n_kv_heads", 8, "n_kv_heads should be 128, not 8"),
+        ("moe", "num_experts", "128", "moe.num_experts should be a positive integer"),
+        ("moe", "num_experts", None, "moe.num_experts is missing"),
+        ("llama_4_scaling", "original_max_position_embeddings", 4096, "should be 8192, not 4096"),
+        ("vision_encoder", "mm_projector_id", "mlp", "should be patch_merge, not mlp"),
+    ],
+)
+def test_broken_latent_params_name_the_key(
+    section: str, key: str, value: object, message: str
+) -> None:
+    inner = {**LARGE_3.get(section, {}), key: value}
+    with pytest.raises(llamath.ConfigError, match=message):
+        llamath.load({**LARGE_3, **({section: inner} if section else {key: value})})
+
+
+def test_unknown_latent_params_are_named() -> None:
+    moe = {**LARGE_3["moe"], "gating": "noisy"}
+    assert "ignored config keys: moe.gating" in llamath.load({**LARGE_3, "moe": moe}).notes
