@@ -572,3 +572,24 @@ def test_color_follows_the_environment(env: dict[str, str], styled: bool) -> Non
     assert (
         b"\x1b[1m" in shell("llamath count llama-3-8b", **({"NO_COLOR": ""} | env)).stdout
     ) is styled
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("fit gpt2 --gpus 2", "--on rtx-4090"),
+        ("quants gpt2 --vram 24GiB", "--on 'mem=24GiB'"),
+        ("memory gpt2 --ctx-size 4096", "--context 8k"),
+        ("count gpt2 --csv", "--format csv"),
+        ("fit gpt2 --precision fp8", "--dtype q4_k_m"),
+    ],
+)
+def test_option_of_other_programs_names_the_one_here(words: str, meant: str) -> None:
+    done = run_program(*words.split())
+    assert done.returncode == 2 and f"did you mean {meant}?" in done.stderr
+    assert "did you mean" not in run_program("count", "gpt2", "--gpus", "2").stderr
+
+
+def run_program(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "llamath", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)

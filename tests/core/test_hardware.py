@@ -397,11 +397,16 @@ def test_sizes_that_are_not_sold_are_refused(name: str, sizes: list[int]) -> Non
         *(("AMD Ryzen 9 7950X", "ryzen-9-7000"), ("ryzen 7 5800x3d", "ryzen-7-5000"), ("i7-13700K", "core-i7-13th")),
         *(("Intel Core i5-1135G7", "core-i5-11th"), ("EPYC 9654", "epyc-genoa"), ("xeon platinum 8480+", "xeon-sapphire-rapids")),
         *(("Xeon E5-2680 v4", "xeon-e5-v4"), ("threadripper pro 7995wx", "threadripper-7000")),
+        *(("7900xtx", "rx-7900-xtx"), ("RTX Titan", "titan-rtx"), ("m4 max 128", "m4-max-128gb")),
+        *(("rtx-4090:24GB", "rtx-4090"), ("MacBook Pro M3 Max 36GB", "m3-max-36gb")),
+        *(("AMD Ryzen AI Max+ 395 128GB", "strix-halo-128gb"),),
         *(("strix halo 128gb", "strix-halo-128gb"), ("jetson orin nano 8gb", "jetson-orin-nano-8gb")),
     ],
 )  # fmt: skip
 def test_names_that_people_type_are_found(typed: str, name: str) -> None:
     assert hardware.find_device(typed).name == name
+    if hardware.find_device(typed).memory:
+        assert hardware.parse_devices(typed) == (1, hardware.find_device(typed))
 
 
 @pytest.mark.parametrize(
@@ -413,6 +418,7 @@ def test_names_that_people_type_are_found(typed: str, name: str) -> None:
         ("2x4060-ti", "rtx-4060-ti-8gb rtx-4060-ti-16gb"),
         ("a100", "a100-40gb a100-pcie-40gb a100-80gb a100-pcie-80gb"),
         ("rx-7900", "rx-7900-xtx rx-7900-xt rx-7900-gre"),
+        ("ryzen ai max+ 395", "strix-halo-64gb strix-halo-96gb strix-halo-128gb"),
         ("snapdragon x elite", "snapdragon-x-elite-x1e-84-100 snapdragon-x-elite-x1e-00-1de"),
     ],
 )

@@ -438,6 +438,17 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> 
             formatter.write(f"{indent}{line}\n")
 
 
+_MEANT = {
+    **dict.fromkeys(("--gpu", "--gpus", "--card", "--hardware"), "--on rtx-4090"),
+    **dict.fromkeys(("--vram", "--memory", "--budget"), "--on 'mem=24GiB'"),
+    **dict.fromkeys(("--quant", "--quantization", "--precision"), "--dtype q4_k_m"),
+    **dict.fromkeys(("--ctx", "--ctx-size", "--max-model-len", "--seq-len"), "--context 8k"),
+    "--csv": "--format csv",
+    "--markdown": "--format markdown",
+}
+"""Options of other programs, or words of people, and what they are here."""
+
+
 def _known_option(context: click.Context, option: str) -> LlamathError | None:
     """Return the error of an option that a command had before, or that others have for a
     reason.
@@ -448,6 +459,11 @@ def _known_option(context: click.Context, option: str) -> LlamathError | None:
         return LlamathError(
             f"`{option}` of `llamath {context.info_name}` {then}",
             hint=f"llamath {context.info_name} --help",
+        )
+    owned = {y for x in context.command.params for y in x.opts}
+    if (meant := _MEANT.get(option)) and meant.split()[0] in owned:
+        return LlamathError(
+            f"`llamath {context.info_name}` has no {option}", hint=f"did you mean {meant}?"
         )
     if option != "--via":
         return None

@@ -16,7 +16,7 @@ from ..utils.errors import Call, LlamathError, Name, safe
 from ..utils.units import parse_bandwidth, parse_bytes, parse_flops
 from .device import DTYPES as DTYPES
 from .device import Device as Device
-from .known_devices import DEFAULT_NETWORK
+from .known_devices import DEFAULT_NETWORK, is_known
 from .known_devices import FOLDER as FOLDER
 from .known_devices import DeviceList as DeviceList
 from .known_devices import devices as devices
@@ -93,7 +93,8 @@ def parse_devices(text: str) -> tuple[int, Device]:
         raise LlamathError(
             f"{safe(text, 60)!r} lists {len(machines)} machines, and one is expected", hint=hint
         )
-    counted = [_parse_counted(part) for part in re.split(r"(?<!\de)\+", text)]
+    parts = [text] if is_known(text) else re.split(r"(?i)(?<!\de)(?<!ai max)\+", text)
+    counted = [_parse_counted(part) for part in parts]
     if all(device == counted[0][1] for _, device in counted):
         return sum(n for n, _ in counted), counted[0][1]
     return sum(n for n, _ in counted), _lowest_figures(counted)
@@ -153,7 +154,7 @@ def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
 
 def _parse_counted(text: str) -> tuple[int, Device]:
     match = re.fullmatch(COUNT, text)
-    if not match:
+    if not match or is_known(text):  # 7900xtx is not 7,900 of anything
         return 1, parse_device(text)
     n = int(match[1])
     if not 1 <= n <= _MAX_DEVICES:

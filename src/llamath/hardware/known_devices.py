@@ -26,6 +26,7 @@ another."""
 _RANKED = ("nvidia", "amd", "others")
 _IGNORED_WORDS = (
     r"\b(nvidia|amd|intel|google|apple|aws|qualcomm|instinct|geforce|radeon|arc|tesla|generation|"
+    r"macbook (?:pro|air)|mac studio|mac mini|macbook|imac|"
     r"data center gpu|gpu|cpu|graphics|processor|tm|r|hbm\w*)\b"
 )
 """Words of drivers' names that are not needed to tell devices apart."""
@@ -121,7 +122,10 @@ def _details(x: Device) -> Iterator[tuple[str, Cell]]:
     if x.compute_capability:
         yield "compute capability", Cell(x.compute_capability)
     yield "memory", Cell(x.memory or None, text=memory)
-    bandwidth = f"{x.bandwidth / 1e12:g} TB/s" if x.bandwidth else "unknown"
+    speed, unit = (
+        (x.bandwidth / 1e12, "TB/s") if x.bandwidth >= 1e12 else (x.bandwidth / 1e9, "GB/s")
+    )
+    bandwidth = f"{speed:g} {unit}" if x.bandwidth else "unknown"
     yield "bandwidth", Cell(x.bandwidth or None, text=bandwidth)
     for dtype, rate in x.flops.items():
         yield dtype, Cell(rate, text=f"{rate / 1e12:g} TFLOP/s dense")
@@ -195,9 +199,13 @@ def find_device(name: str) -> Device:
     for x in _read_catalog():
         if x.pattern and len(normalized) < _LONGEST and re.fullmatch(x.pattern, normalized):
             return x.device
-    if begun := [x for y, x in known.items() if y.startswith(normalized) and len(normalized) > 2]:
+    if f"{normalized}gb" in known:  # m4 max 128
+        return known[f"{normalized}gb"]
+    begun = [x for y, x in known.items() if y.startswith(normalized) and len(normalized) > 2]
+    if len({x.name for x in begun}) > 1:
         raise _several(name, list({x.name: x for x in begun}.values()))
-    near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
+    alike = (known[x] for x in nearest(normalized, known, most=4))
+    near = list(dict.fromkeys(x.name for x in (*begun, *alike)))[:4]
     hint = (
         f"did you mean {', '.join(near)}? {Call('gpus')} lists all"
         if near
@@ -207,6 +215,12 @@ def find_device(name: str) -> Device:
         f"unknown GPU {safe(name, 60)!r}",
         hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'",
     )
+
+
+def is_known(name: str) -> bool:
+    """Whether a whole text is the name of a device, or one that fits several sizes."""
+    normalized = normalize_name(name)
+    return normalized in _names() or normalized in _chips()
 
 
 _LONGEST = 40
@@ -303,8 +317,9 @@ def _read_file(name: str) -> Iterator[_Entry]:
 
 
 def _entry(x: Mapping[str, Any], names: Iterable[str], ranked: bool) -> _Entry:
-    short = (re.sub(_SERIES, "", y) for y in (*names, x["name"]))
-    every = tuple(dict.fromkeys((*names, *short)))
+    named = (*names, x["name"], x["title"])
+    short = (re.sub(_SERIES, "", y) for y in named)
+    every = tuple(dict.fromkeys((*named, *(y for y in short if re.search(r"\d", y)))))
     return _Entry(_parse_entry(x), every, ranked, x.get("pattern", ""))
 
 
