@@ -1,6 +1,6 @@
 // The causes of a difference in size as a waterfall: from the total of the first model to that of
 // the second, on a stated axis.
-import { scaleLinear } from "d3-scale";
+import { scaleLinear } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { data } from "../../lib/data";

@@ -1,6 +1,6 @@
 // The mixture of experts: which experts a batch reads, layer by layer, and the bytes of a decode
 // step against the batch size.
-import { scaleLinear, scaleLog } from "d3-scale";
+import { scaleLinear, scaleLog } from "../../lib/scales";
 import { useMemo } from "preact/hooks";
 import { WholeNumber } from "../../components/controls";
 import { Measured } from "../../components/measured";
@@ -82,7 +82,7 @@ function Curve({
 		[experts, dtype],
 	);
 	const most = Math.max(...samples.map((s) => s.rest + s.routed));
-	const x = scaleLog([1, MAX_BATCH], [PAD.left, width - PAD.right]).base(2);
+	const x = scaleLog([1, MAX_BATCH], [PAD.left, width - PAD.right]);
 	const y = scaleLinear([0, most * 1.06], [HEIGHT - PAD.bottom, PAD.top]);
 	const band = (
 		low: (s: (typeof samples)[0]) => number,

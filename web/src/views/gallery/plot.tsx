@@ -1,7 +1,8 @@
 // Any two facts of the models against each other; every point is a link to its model.
-import { scaleLog, scaleUtc } from "d3-scale";
+import { scaleUtc } from "d3-scale";
 import { Select, type Options } from "../../components/controls";
 import { shortBytes, shortTokens } from "../../lib/format";
+import { scaleLog } from "../../lib/scales";
 import { change, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { columnOf, count, flops, month, shown } from "./columns";
@@ -60,7 +61,7 @@ export function axis(key: string, values: number[], from: number, to: number): A
 	const base = BINARY.has(key) ? 2 : 10;
 	const low = base ** Math.floor(Math.log(least) / Math.log(base));
 	const high = base ** Math.ceil(Math.log(most * 1.0001) / Math.log(base));
-	const scale = scaleLog([low, Math.max(high, low * base)], [from, to]).base(base);
+	const scale = scaleLog([low, Math.max(high, low * base)], [from, to]);
 	const powers = Array.from({ length: 64 }, (_, i) => low * base ** i).filter(
 		(x) => x <= high * 1.0001,
 	);

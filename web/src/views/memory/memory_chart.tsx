@@ -1,6 +1,6 @@
 // Memory over the context as a stacked area, with the GPUs as dashed lines and the exact contexts
 // at which they are full.
-import { scaleLinear } from "d3-scale";
+import { scaleLinear } from "../../lib/scales";
 import { useMemo, useRef } from "preact/hooks";
 import { Measured } from "../../components/measured";
 import { openDerivation } from "../../components/number";

@@ -1,6 +1,6 @@
 // Rotary positions: the wavelength of each pair of dimensions, as trained and as scaled to a longer
 // context.
-import { scaleLinear, scaleLog } from "d3-scale";
+import { scaleLinear, scaleLog } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";

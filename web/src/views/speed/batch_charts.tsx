@@ -1,6 +1,6 @@
 // Tokens per second of decode at most, and the bytes that a step reads, against the batch, as far
 // as it fits.
-import { scaleLinear, scaleLog } from "d3-scale";
+import { scaleLinear, scaleLog } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { grouped, groupedNumber, shortBytes, threeDigits } from "../../lib/format";
 import { linePath } from "../../lib/lines";

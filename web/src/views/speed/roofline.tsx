@@ -1,5 +1,5 @@
 // The roofline of the GPU with prefill, and decode at growing batches.
-import { scaleLog } from "d3-scale";
+import { scaleLog } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { openDerivation } from "../../components/number";
 import { formula } from "../../lib/derivation";
