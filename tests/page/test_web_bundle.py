@@ -53,7 +53,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
             ("MIT", "Permission is hereby granted, free of charge"),
             ("ISC", "Permission to use, copy, modify"),
         ):
-            assert words in head and f"({license_id})" in head
+            assert (words in head) == (f"({license_id})" in head)
         assert "</script" not in head and len(head) < 4000
         named |= names
     assert imported <= named and {"@dagrejs/graphlib", "d3-array", "d3-format", "d3-time"} <= named

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...checkpoint.formats.checkpoint_files import read_source
 from ...checkpoint.formats.source import Source
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import Call, LlamathError, Name, safe
 from .error_page import PageError
 from .posted_configs import MAX_FIRST_BYTES
 
@@ -77,7 +77,7 @@ def _other_file(name: str) -> LlamathError:
     return LlamathError(
         f"{safe(name)}: expected safetensors or GGUF with a header within the first "
         f"{MAX_FIRST_BYTES:,} bytes, found another",
-        hint="the command line reads more kinds: llamath count FILE",
+        hint=f"{Call('count', Name('file'))} reads more kinds",
     )
 
 
