@@ -56,7 +56,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
             assert (words in head) == (f"({license_id})" in head)
         assert "</script" not in head and len(head) < 4000
         named |= names
-    assert imported <= named and {"@dagrejs/graphlib", "d3-array", "d3-format", "d3-time"} <= named
+    assert imported <= named and {"@dagrejs/graphlib", "d3-array", "d3-time"} <= named
     page = page_of("llama-3-8b")
     assert "preact 11" in page and "THE SOFTWARE IS PROVIDED" in page, "also in an exported page"
 
