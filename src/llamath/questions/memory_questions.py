@@ -60,7 +60,7 @@ class Training(Settings):
     recompute: Recompute | None = ask(
         RECOMPUTE,
         default=None,
-        help="Activation checkpointing; of adapters full, as TRL, Unsloth and torchtune do.",
+        help="Activation checkpointing; of adapters full, as TRL, peft and Unsloth do.",
         example="full",
     )
     attention: Literal["flash", "eager"] = ask(
