@@ -1,5 +1,5 @@
-"""Compare the presets with the models of the public architecture gallery; `tools/docs.py` writes
-the tables into docs/concepts/published-models.md.
+"""Compare the presets with the models of the public architecture gallery, and print the differences
+that nobody has explained; `tools/docs.py` writes the tables into docs/concepts/published-models.md.
 
 `tests/truth/gallery.json` has the gallery's facts, `tests/truth/gallery_differences.json` who is
 right where they differ, and why.
@@ -189,4 +189,7 @@ def _shown(value: object) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(tables()))
+    explained = {(x, y["field"]) for y in differences()["differences"] for x in y["models"]}
+    for (model, field), values in found_differences().items():
+        if (model, field) not in explained:
+            print(model, field, *map(_shown, values), "is not explained")

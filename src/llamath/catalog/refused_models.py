@@ -63,10 +63,6 @@ REFUSED_MODELS = tuple(
             "hybrid_layer_pattern of its config is not known",
         ),
         (
-            *("xLSTM 7B", "NX-AI/xLSTM-7b", "2025-03-17", "nxai-community"),
-            "its cells are recurrences of their own (model_type xlstm), which are not counted here",
-        ),
-        (
             *("ZAYA1-8B", "Zyphra/ZAYA1-8B", "2026-05-06", "apache-2.0"),
             "its config is known by defaults alone, which make 8.84B parameters instead of the "
             "published 8.4B",
