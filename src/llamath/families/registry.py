@@ -49,6 +49,8 @@ class Family(Record):
     # the type of the same model by itself, where transformers has these types only inside
     # multimodal models
     standalone_type: str = ""
+    # names of a tree's tensors in Hugging Face's files, where not all trees have those of `hf`
+    hf_of: Callable[[Decoder], Scheme] | None = None
     # names in `architectures` that decide the family, whatever the model type says
     architectures: tuple[str, ...] = ()
     # what configurations inside multimodal models leave out, since it is the default of their class
@@ -59,9 +61,9 @@ class Family(Record):
 
     def for_tree(self, tree: Decoder) -> Family:
         """Return the family with the names of a tree's tensors, some of which may depend on its
-        number of layers.
+        layers.
         """
-        hf = self.hf.numbered(int(tree.layers.n))
+        hf = (self.hf if self.hf_of is None else self.hf_of(tree)).numbered(int(tree.layers.n))
         return self if hf is self.hf else self.replace(hf=hf)
 
     @property
@@ -124,6 +126,7 @@ def family(
     chat: str = "",
     causal_class: str = "",
     standalone_type: str = "",
+    hf_of: Callable[[Decoder], Scheme] | None = None,
     architectures: str = "",
     class_defaults: Mapping[str, int] = MappingProxyType({}),
     name: str = "",
@@ -147,6 +150,7 @@ def family(
             chat=chat,
             causal_class=causal_class,
             standalone_type=standalone_type,
+            hf_of=hf_of,
             architectures=tuple(architectures.split()),
             class_defaults=class_defaults,
         )
