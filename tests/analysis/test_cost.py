@@ -109,7 +109,7 @@ def test_boards_have_powers_with_known_ones() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("llama-3.1-8b --on 3060 --price 2", "does not fit"), ("gpt2 --on h100 --price x", "--price should be"), ("gpt2 --on h100 --price 0", "--price should be"),
+        ("llama-3.1-8b --on 3060-12gb --price 2", "does not fit"), ("gpt2 --on h100 --price x", "--price should be"), ("gpt2 --on h100 --price 0", "--price should be"),
         ("gpt2 --on h100 --max-tokens 1024", "output of 1,024"), ("gpt2 --on mem=10GiB --price 2", "bandwidth"), ("gpt2 --on h100 --grid 1", "No such option"),
         ("gpt2 --on m4-max-128gb --tokens 1T", "GPU-hours"), ("gpt2 --on h100 --tokens 1e30", "more text than exists"), ("gpt2 --price 2", "on"), ("gpt2 --on h100 --price 2 --ram 64GiB", "is for the cost, not for the placement"),
         ("gpt2 --on h100 --draft mtp --price 1", "is for a draft, not for the cost"), ("gpt2 --on h100 --price 2 --offload 1GiB", "is for the roofline, not for the cost"),

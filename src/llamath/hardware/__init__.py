@@ -189,6 +189,12 @@ _READERS = {
 }
 
 
+def _described_title(values: Mapping[str, int]) -> str:
+    """Return what to call a device that is given by its figures alone."""
+    speed = f", {values['bw'] / 1e9:,.4g} GB/s" if "bw" in values else ""
+    return f"device of {values['mem'] / 2**30:,.4g} GiB{speed}"
+
+
 def _build_device(name: str, properties: Mapping[str, str], base: Device | None) -> Device:
     values = {key: _READERS[key](value) for key, value in properties.items()}
     if base is None:
@@ -205,7 +211,7 @@ def _build_device(name: str, properties: Mapping[str, str], base: Device | None)
         }
         base = Device(
             name=name,
-            title=name,
+            title=_described_title(values),
             memory=values["mem"],
             nominal=values["mem"],
             bandwidth=values.get("bw", 0),
