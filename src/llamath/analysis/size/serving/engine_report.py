@@ -52,6 +52,14 @@ class EngineSettings(Record):
     kv_memory: int | None = None
 
 
+class EngineChange(Record):
+    """An argument with which an engine starts, and with which layout, if that is another."""
+
+    argument: str
+    value: str
+    layout: str = ""
+
+
 class EngineReport(Report):
     """Whether an engine starts, with what it prints."""
 
@@ -102,7 +110,7 @@ class EngineReport(Report):
     older: tuple[BrokenRule, ...]
     command: str
     nearest: tuple[str, ...]
-    instead: tuple[str, ...]  # options with which it may start, if no layout does
+    instead: tuple[EngineChange, ...]  # with which it may start, if no layout does
     notes: tuple[str, ...]
 
     @property
@@ -181,7 +189,7 @@ class EngineReport(Report):
                 columns=(Column("", key="prints", wrap=True),),
                 rows=tuple((x,) for x in self.prints),
             )
-        if starting := (*self.nearest, *self.instead):
+        if starting := (*self.nearest, *map(_change_text, self.instead)):
             yield Code("\n".join(f"  {x}" for x in starting), "starts instead")
         if self.command:
             yield Code(self.command, "to paste")
@@ -198,6 +206,10 @@ class EngineReport(Report):
         )
         for x in memory.terms:
             yield Text(x, "dim", indent="  ", hanging="    ")
+
+
+def _change_text(x: EngineChange) -> str:
+    return f"{Argument(x.argument, x.value)}" + (f" ({x.layout})" if x.layout else "")
 
 
 _RULES = (Column("", key="says", wrap=True), Column("source", below=True))
@@ -313,8 +325,8 @@ def _instead(
     settings: EngineSettings,
     first: _Trial,
     has_experts: bool,
-) -> Iterator[str]:
-    """Yield options with which an engine starts: a shorter context, smaller weights, more GPUs;
+) -> Iterator[EngineChange]:
+    """Yield arguments with which an engine starts: a shorter context, smaller weights, more GPUs;
     of a device that it does not run on, the engines that do.
     """
 
@@ -330,7 +342,7 @@ def _instead(
                     other, calculator, layout, device_facts(other, calculator, gpu)
                 ).broken
             ):
-                yield f"{Argument('engine', name)}"
+                yield EngineChange(argument="engine", value=name)
         return
     request = calculator.request
     lengths = [device_facts(engine, calculator, gpu)["longest"], _longest_that_fits(first)]
@@ -338,14 +350,14 @@ def _instead(
         if length and starts(
             MemoryCalculator(calculator.model, request.replace(context=length), calculator.stored)
         ):
-            yield f"{Argument('context', str(length))}"
+            yield EngineChange(argument="context", value=str(int(length)))
             break
     for name in supported_formats(gpu):
         try:
             smaller = MemoryCalculator(calculator.model, request.replace(dtype=name))
             is_smaller = _weight_bytes(smaller) < _weight_bytes(calculator)
             if is_smaller and starts(smaller):
-                yield f"{Argument('dtype', name)}"
+                yield EngineChange(argument="dtype", value=name)
                 break
         except LlamathError:
             continue
@@ -354,7 +366,8 @@ def _instead(
             count = layout.gpus * times
             usual = candidate_layouts(engine, count, gpu.node, has_experts)
             if ranks := next((x for x in usual if starts(calculator, x)), None):
-                yield f"{Argument('on', gpus_option(count, gpu))} ({ranks.label})"
+                more = gpus_option(count, gpu)
+                yield EngineChange(argument="on", value=more, layout=ranks.label)
                 return
 
 
