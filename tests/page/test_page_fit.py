@@ -377,10 +377,10 @@ def test_users_and_context_change_the_matrix(browser: Any, tmp_path: Path) -> No
     with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         label = "#hardware [data-fit='rtx-4090 1']"
         before = tab.get_attribute(label, "aria-label")
-        tab.fill("#hardware-context", "4k")
+        tab.fill("#context", "4k")
         wait_until_drawn(tab)
         longer = tab.get_attribute(label, "aria-label")
-        tab.fill("#hardware-batch", "200")
+        tab.fill("#batch", "200")
         wait_until_drawn(tab)
         assert len({before, longer, tab.get_attribute(label, "aria-label")}) == 3
         assert "4,096 tokens" in longer and "does not fit" in tab.get_attribute(label, "aria-label")

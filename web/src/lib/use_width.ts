@@ -14,7 +14,10 @@ export function useWidth<E extends Element>() {
 		const element = ref.current!;
 		// an element that is not shown has no width: the last one stands
 		const set = (n: number) => n && setWidth(Math.round(n));
-		const measure = () => set(element.getBoundingClientRect().width);
+		// on paper the page is zoomed, and pictures are laid out in its own pixels
+		const zoomed = element as { currentCSSZoom?: number };
+		const measure = () =>
+			set(element.getBoundingClientRect().width / (zoomed.currentCSSZoom ?? 1));
 		measure();
 		measures.add(measure);
 		const observer = new ResizeObserver(([entry]) => set(entry!.contentRect.width));

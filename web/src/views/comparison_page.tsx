@@ -2,6 +2,7 @@
 // configurations.
 import "./compare/compare.css";
 import { InTurn } from "../components/in_turn";
+import { Folded } from "../components/folded";
 import { NumberButton } from "../components/number";
 import { Section } from "../components/section";
 import type { SectionLink } from "../components/header";
@@ -28,7 +29,6 @@ export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 	{ id: "sizes", name: "Sizes" },
 	{ id: "facts", name: "Facts" },
 	{ id: "memory", name: "Memory" },
-	{ id: "aligned", name: "Weights" },
 	{ id: "configs", name: "Configurations" },
 ];
 
@@ -161,6 +161,9 @@ export function ComparisonPage() {
 					lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}
 				>
 					<Shapes difference={difference} />
+					<Folded id="aligned" says="Every weight that differs, in numbers">
+						<WeightTable difference={difference} />
+					</Folded>
 				</Section>
 			</InTurn>
 			<InTurn id="sizes">
@@ -175,15 +178,6 @@ export function ComparisonPage() {
 			</InTurn>
 			<InTurn id="memory">
 				<MemorySection models={data.models} />
-			</InTurn>
-			<InTurn id="aligned">
-				<Section
-					id="aligned"
-					topic="Weights side by side"
-					title={`${difference.weights.length} weights differ`}
-				>
-					<WeightTable difference={difference} />
-				</Section>
 			</InTurn>
 			<InTurn id="configs">
 				<Section

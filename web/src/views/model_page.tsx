@@ -10,6 +10,7 @@ import { Hero } from "./facts/hero";
 import { HardwareSection } from "./hardware/hardware";
 import { LayoutsSection } from "./layouts/layouts";
 import { MemorySection } from "./memory/memory";
+import { SettingsBar } from "./memory/settings_bar";
 import { Parameters } from "./parameters/parameters";
 import { Plate, PlateSkyline } from "./plate/plate";
 import { PositionsSection } from "./positions/positions";
@@ -20,6 +21,8 @@ import { Tour, TourButton, WithTour } from "./tour/tour";
 interface PageSection extends SectionLink {
 	/** Whether a model has this section; without it every model does. */
 	isShown?: (model: ModelData) => boolean;
+	/** Whether it follows the bar of settings. */
+	isSized?: boolean;
 	draw: (model: ModelData) => ComponentChildren;
 }
 
@@ -31,9 +34,19 @@ const SECTIONS: readonly PageSection[] = [
 		draw: (model) => liveViews.Section && <liveViews.Section model={model} />,
 	},
 	{ id: "parameters", name: "Parameters", draw: (model) => <Parameters model={model} /> },
-	{ id: "hardware", name: "Hardware", draw: (model) => <HardwareSection model={model} /> },
-	{ id: "memory", name: "Memory", draw: (model) => <MemorySection models={[model]} /> },
-	{ id: "speed", name: "Speed", draw: (model) => <SpeedSection model={model} /> },
+	{
+		id: "hardware",
+		name: "Hardware",
+		isSized: true,
+		draw: (model) => <HardwareSection model={model} />,
+	},
+	{
+		id: "memory",
+		name: "Memory",
+		isSized: true,
+		draw: (model) => <MemorySection models={[model]} />,
+	},
+	{ id: "speed", name: "Speed", isSized: true, draw: (model) => <SpeedSection model={model} /> },
 	{ id: "layouts", name: "Layouts", draw: (model) => <LayoutsSection model={model} /> },
 	{
 		id: "attention",
@@ -60,6 +73,15 @@ export const sectionsOf = (model: ModelData): readonly PageSection[] =>
 	SECTIONS.filter((x) => x.isShown?.(model) ?? true);
 
 export function ModelPage({ model }: { model: ModelData }) {
+	const all = sectionsOf(model);
+	const first = all.findIndex((x) => x.isSized);
+	const end = all.findLastIndex((x) => x.isSized) + 1;
+	const drawn = (sections: readonly PageSection[]) =>
+		sections.map((x) => (
+			<InTurn key={x.id} id={x.id}>
+				{x.draw(model)}
+			</InTurn>
+		));
 	return (
 		<>
 			<Hero
@@ -83,11 +105,12 @@ export function ModelPage({ model }: { model: ModelData }) {
 					</>
 				}
 			/>
-			{sectionsOf(model).map((x) => (
-				<InTurn key={x.id} id={x.id}>
-					{x.draw(model)}
-				</InTurn>
-			))}
+			{drawn(all.slice(0, first))}
+			<div class="sized">
+				<SettingsBar model={model} />
+				{drawn(all.slice(first, end))}
+			</div>
+			{drawn(all.slice(end))}
 		</>
 	);
 }

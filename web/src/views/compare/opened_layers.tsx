@@ -437,7 +437,7 @@ function DifferenceTable({ pairs, models, plates, kinds }: Omit<Props, "stages">
 		],
 	});
 	return (
-		<details class="layer-differences" open>
+		<details class="layer-differences folded">
 			<summary>
 				{rows.length} steps differ
 				{same.length > 0 &&

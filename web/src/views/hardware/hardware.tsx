@@ -1,11 +1,10 @@
 // What hardware the model needs: GPU × number, what fits and how fast it can be at most; the
 // verdict on the chosen ones.
 import { useMemo } from "preact/hooks";
-import { WholeNumber } from "../../components/controls";
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { grouped } from "../../lib/format";
-import { change, useAppState } from "../../lib/state";
+import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
 import {
@@ -15,11 +14,9 @@ import {
 	GPU_SETTINGS,
 	shownCounts,
 	type Cell,
-	type GpuFigure,
 } from "../../lib/sizing/fit";
 import { chosenDtypes } from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "../memory/context_warning";
-import { GpuSelect, LoadControls, PrecisionControls } from "../memory/settings_controls";
 import { HardwareMatrix } from "./matrix";
 import { Verdict } from "./verdict";
 import "./hardware.css";
@@ -27,35 +24,10 @@ import "./hardware.css";
 const NUMBERS: Record<string, string> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight" };
 
 function finding(smallest: Cell | null, dtype: string, counts: string[]): string {
+	const how = dtype.startsWith("as ") ? dtype : `in ${dtype}`;
 	if (smallest)
-		return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it in ${dtype}`;
-	return `Not even ${counts.at(-1)} of the largest GPU run it in ${dtype} like this`;
-}
-
-/** The sizes of a GPU that the catalog does not have. */
-function CustomFigures() {
-	const state = useAppState(...GPU_SETTINGS);
-	if (state.card !== CUSTOM) return null;
-	const figures: [name: GpuFigure, label: string, unit: string, max: number][] = [
-		["gpumem", "Memory, GiB", "GiB", 512],
-		["gpubw", "Bandwidth, GB/s", "GB/s", 16384],
-		["gpuflops", "bf16, TFLOP/s", "TFLOP/s", 8192],
-	];
-	return (
-		<>
-			{figures.map(([name, label, unit, max]) => (
-				<WholeNumber
-					key={name}
-					id={name}
-					label={label}
-					unit={unit}
-					value={state[name]}
-					max={max}
-					set={(x) => change({ [name]: x })}
-				/>
-			))}
-		</>
-	);
+		return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it ${how}`;
+	return `Not even ${counts.at(-1)} of the largest GPU run it ${how} like this`;
 }
 
 export function HardwareSection({ model }: { model: ModelData }) {
@@ -82,12 +54,6 @@ export function HardwareSection({ model }: { model: ModelData }) {
 			title={finding(smallest, dtype.name, counts)}
 			lead={lead}
 		>
-			<div class="sizing-controls">
-				<LoadControls prefix="hardware-" />
-				<PrecisionControls models={[model]} prefix="hardware-" />
-				<GpuSelect id="hardware-card" />
-				<CustomFigures />
-			</div>
 			<ContextWarning model={model} />
 			<HardwareMatrix
 				rows={rows}

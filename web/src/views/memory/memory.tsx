@@ -1,4 +1,7 @@
 // The memory section: what grows with the context, where a GPU is full, and every part to the byte.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { Folded } from "../../components/folded";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import { derivation } from "../../lib/derivation";
@@ -291,6 +294,16 @@ function GpuCells({
 	);
 }
 
+/** On phones, where the matrix of hardware names the same GPUs just above, the table is folded. */
+function GpuFold({ children }: { children: ComponentChildren }) {
+	const [isPhone] = useState(() => matchMedia("(max-width: 620px)").matches);
+	return isPhone ? (
+		<Folded says="What is left on each GPU, and its longest context">{children}</Folded>
+	) : (
+		<>{children}</>
+	);
+}
+
 /** The memory of one model, or of two beside each other. */
 export function MemorySection({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
@@ -362,9 +375,11 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 				{models.length === 1 && state.mode === "run" && (
 					<MemoryMap model={first.model} sized={first.sized} gpus={gpus} state={state} />
 				)}
-				<div class="scroll" tabIndex={0} role="region" aria-label="table of GPUs">
-					<GpuTable all={all} gpus={gpus} state={state} />
-				</div>
+				<GpuFold>
+					<div class="scroll" tabIndex={0} role="region" aria-label="table of GPUs">
+						<GpuTable all={all} gpus={gpus} state={state} />
+					</div>
+				</GpuFold>
 			</div>
 		</Section>
 	);

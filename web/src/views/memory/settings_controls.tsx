@@ -2,9 +2,17 @@
 // settings of training.
 import { Select, Segmented, WholeNumber, type Options } from "../../components/controls";
 import type { ModelData } from "../../lib/data";
+import { grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { GPUS, sizesOf } from "../../lib/sizing/data";
-import { CUSTOM, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
+import {
+	CUSTOM,
+	GPU_SETTINGS,
+	settings,
+	SIZING_SETTINGS,
+	type GpuFigure,
+	type SizingSettings,
+} from "../../lib/sizing/fit";
 import { chosenCount, chosenDtypes, splitsOf } from "../../lib/sizing/gpu_memory";
 import "./memory.css";
 
@@ -22,18 +30,12 @@ function commonNames(
 }
 
 /** The sliders of tokens and sequences. */
-export function LoadControls({
-	prefix = "",
-	training = false,
-}: {
-	prefix?: string;
-	training?: boolean;
-}) {
+export function LoadControls({ training = false }: { training?: boolean }) {
 	const state = useAppState("context", "batch");
 	return (
 		<>
 			<WholeNumber
-				id={`${prefix}context`}
+				id="context"
 				label={training ? "Sequence length" : "Context"}
 				unit="tokens"
 				value={state.context}
@@ -41,7 +43,7 @@ export function LoadControls({
 				set={(context) => change({ context })}
 			/>
 			<WholeNumber
-				id={`${prefix}batch`}
+				id="batch"
 				label={training ? "Micro-batch" : "Batch"}
 				unit="sequences"
 				value={state.batch}
@@ -53,13 +55,7 @@ export function LoadControls({
 }
 
 /** The precision of the weights and of the KV cache. */
-export function PrecisionControls({
-	models,
-	prefix = "choice-",
-}: {
-	models: readonly ModelData[];
-	prefix?: string;
-}) {
+function PrecisionControls({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState("dtype", "kv");
 	const several = models.length > 1;
 	const own: Options = several ? [["", "each model's own"]] : [];
@@ -67,7 +63,7 @@ export function PrecisionControls({
 	return (
 		<>
 			<Select
-				id={`${prefix}dtype`}
+				id="choice-dtype"
 				label="Weights"
 				options={[
 					...own,
@@ -77,7 +73,7 @@ export function PrecisionControls({
 				choose={(x) => change({ dtype: x })}
 			/>
 			<Select
-				id={`${prefix}kv`}
+				id="choice-kv"
 				label="KV cache"
 				options={[
 					...own,
@@ -95,7 +91,7 @@ const gpuOptions: Options = [
 	[CUSTOM, "Custom GPU…"],
 ];
 
-export function GpuSelect({ id }: { id: string }) {
+function GpuSelect({ id }: { id: string }) {
 	const { card } = useAppState("card");
 	return (
 		<Select
@@ -108,7 +104,33 @@ export function GpuSelect({ id }: { id: string }) {
 	);
 }
 
-function InferenceControls({ models }: { models: readonly ModelData[] }) {
+/** The sizes of a GPU that the catalog does not have. */
+export function CustomFigures() {
+	const state = useAppState(...GPU_SETTINGS);
+	if (state.card !== CUSTOM) return null;
+	const figures: [name: GpuFigure, label: string, unit: string, max: number][] = [
+		["gpumem", "Memory, GiB", "GiB", 512],
+		["gpubw", "Bandwidth, GB/s", "GB/s", 16384],
+		["gpuflops", "bf16, TFLOP/s", "TFLOP/s", 8192],
+	];
+	return (
+		<>
+			{figures.map(([name, label, unit, max]) => (
+				<WholeNumber
+					key={name}
+					id={name}
+					label={label}
+					unit={unit}
+					value={state[name]}
+					max={max}
+					set={(x) => change({ [name]: x })}
+				/>
+			))}
+		</>
+	);
+}
+
+export function InferenceControls({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const [model] = models;
 	const count = chosenCount(sizesOf(model!), state);
@@ -203,16 +225,42 @@ export function ModeControl() {
 	);
 }
 
+export const saidLoad = (state: SizingSettings): string[] => [
+	`${grouped(state.context)} tokens`,
+	`batch ${grouped(state.batch)}`,
+];
+
+/** The settings in words, for paper. */
+function saidSizing(models: readonly ModelData[], state: SizingSettings): string {
+	const { plan } = settings(models[0]!, state);
+	const said = plan.training
+		? sizesOf(models[0]!).training.choices.map((x) => {
+				const chosen = plan.training!.chosen[x.name]!;
+				return `${x.label} ${x.options.find(([y]) => y === chosen)?.[1] ?? chosen}`;
+			})
+		: [
+				`weights ${state.dtype || "of each model's own type"}`,
+				`KV cache ${state.kv || "of each model's own type"}`,
+			];
+	return [...saidLoad(state), plan.label, ...said].join(" · ");
+}
+
+/** What the memory section asks beside the bar of settings; of two models, which have none, all. */
 export function SizingControls({ models }: { models: readonly ModelData[] }) {
-	const training = useAppState("mode").mode === "train";
+	const state = useAppState(...SIZING_SETTINGS);
+	const training = state.mode === "train";
+	if (models.length === 1 && !training) return null;
 	return (
-		<div class="sizing-controls">
-			<LoadControls training={training} />
-			{training ? (
-				<TrainingControls models={models} />
-			) : (
-				<InferenceControls models={models} />
-			)}
-		</div>
+		<>
+			<p class="settings-said">{saidSizing(models, state)}</p>
+			<div class="sizing-controls">
+				{models.length > 1 && <LoadControls training={training} />}
+				{training ? (
+					<TrainingControls models={models} />
+				) : (
+					<InferenceControls models={models} />
+				)}
+			</div>
+		</>
 	);
 }

@@ -56,8 +56,6 @@ import {
 } from "./zoom";
 
 const NARROW = 600;
-/** The size of the opened layer on paper; plate.css has it too. */
-const PAPER_ZOOM = 0.75;
 const WHOLE_HEIGHT = 340;
 
 export function PlateSkyline({
@@ -180,8 +178,6 @@ export function Plate({
 			: (stages.find((x) => x.name === open) ?? null);
 	const stage = tower ? (tower.stage ?? null) : ofText;
 	const opened = openedAt(state.zoom, stage, kind);
-	const panelWidth =
-		document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
 	useZoomGestures(ref);
 	const WithMarks = liveViews.WithMarks ?? Fragment;
 	return (
@@ -202,7 +198,7 @@ export function Plate({
 							tower={tower}
 							opened={opened}
 							state={state}
-							width={panelWidth - (panelWidth < 600 ? 26 : 34)}
+							width={width - (width < 600 ? 26 : 34)}
 						/>
 					</WithMarks>
 				</div>

@@ -16,7 +16,6 @@ import {
 	type PassName,
 	type SpeedLimits,
 } from "../../lib/sizing/speed_limits";
-import { GpuSelect } from "../memory/settings_controls";
 import { BatchCharts } from "./batch_charts";
 import { Roofline } from "./roofline";
 import "./speed.css";
@@ -253,7 +252,6 @@ export function SpeedSection({ model }: { model: ModelData }) {
 				"A speed without the memory for it would be a false answer. Choose more or " +
 					"other GPUs above, a shorter context, or fewer bits."
 			}
-			controls={<GpuSelect id="speed-card" />}
 		>
 			{limits && (
 				<>

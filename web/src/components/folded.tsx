@@ -1,0 +1,19 @@
+// Numbers that a picture beside them shows: folded on the screen, open on paper.
+import type { ComponentChildren } from "preact";
+
+export function Folded({
+	id,
+	says,
+	children,
+}: {
+	id?: string;
+	says: ComponentChildren;
+	children: ComponentChildren;
+}) {
+	return (
+		<details class="folded" id={id}>
+			<summary>{says}</summary>
+			{children}
+		</details>
+	);
+}

@@ -1,0 +1,59 @@
+// One bar of settings for the sections that read them: hardware, memory and speed. It stays in sight
+// above them; phones and paper have it in words.
+import type { ModelData } from "../../lib/data";
+import { useAppState } from "../../lib/state";
+import { sizesOf } from "../../lib/sizing/data";
+import { chosenGpu, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
+import { chosenCount, chosenDtypes } from "../../lib/sizing/gpu_memory";
+import { useMedia } from "../../lib/use_media";
+import { CustomFigures, InferenceControls, LoadControls, saidLoad } from "./settings_controls";
+
+const IS_WIDE = "(min-width: 621px)";
+
+export function SettingsBar({ model }: { model: ModelData }) {
+	const isWide = useMedia(IS_WIDE);
+	const controls = (
+		<div class="sizing-controls">
+			<LoadControls />
+			<InferenceControls models={[model]} />
+			<CustomFigures />
+		</div>
+	);
+	return (
+		<div class="settings-bar">
+			<div class="wrap">
+				{isWide ? (
+					<>
+						{controls}
+						<p class="settings-said">
+							<SaidSettings model={model} />
+						</p>
+					</>
+				) : (
+					<details>
+						<summary>
+							<SaidSettings model={model} />
+						</summary>
+						{controls}
+					</details>
+				)}
+			</div>
+		</div>
+	);
+}
+
+function SaidSettings({ model }: { model: ModelData }) {
+	const state = useAppState(...SIZING_SETTINGS);
+	const sizes = sizesOf(model);
+	const { dtype, kv } = chosenDtypes(sizes, state);
+	const count = chosenCount(sizes, state);
+	const { layout } = settings(model, { ...state, mode: "run" }).split;
+	const said = [
+		...saidLoad(state),
+		`weights ${dtype.name}`,
+		`KV cache ${kv.name}`,
+		`${count} × ${chosenGpu(state).title}`,
+		...(count === "1" ? [] : [layout.name]),
+	];
+	return <>{said.join(" · ")}</>;
+}
