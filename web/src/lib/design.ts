@@ -32,6 +32,12 @@ export interface Design {
 		form: Expression;
 		active: { form: Expression };
 		groups: { name: string; form: Expression }[];
+		/** The parts of the model, layers of a kind together, with the groups of one. */
+		bars: {
+			isLayers: boolean;
+			times: { form: Expression };
+			groups: { name: string; form: Expression }[];
+		}[];
 	}[];
 	rules: { form: Expression; most: { form: Expression }; says: string }[];
 	config: { key: string; form: Expression | null; text: string; tied: boolean }[];
@@ -128,12 +134,18 @@ export function evaluateDesign(
 	];
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;
 	const groups = counts.groups.map((x) => ({ ...x, n: value(x.form, values) }));
+	const bars = counts.bars.map((x) => ({
+		isLayers: x.isLayers,
+		times: value(x.times.form, values),
+		groups: x.groups.map((y) => ({ name: y.name, n: value(y.form, values) })),
+	}));
 	return {
 		form: counts.form,
 		total: value(counts.form, values),
 		active: counts.active.form,
 		live: value(counts.active.form, values),
 		groups,
+		bars,
 		broken,
 		config,
 	};

@@ -103,6 +103,8 @@ class _CountForms(Record):
     total: Expr
     active: Expr
     groups: Mapping[str, Expr]
+    bars: tuple[tuple[bool, Expr, Mapping[str, Expr]], ...]
+    """Of each part of the model whether it is layers, their number, and the groups of one."""
 
     def total_json(self) -> Json:
         """Return the total, part by part."""
@@ -207,7 +209,15 @@ def _design_data(
                 "tied": tied,
                 "form": x.total_json(),
                 "active": {"form": x.active.to_expression_json()},
-                "groups": _groups(x),
+                "groups": _groups(x.groups),
+                "bars": [
+                    {
+                        "isLayers": is_layers,
+                        "times": {"form": times.to_expression_json()},
+                        "groups": _groups(groups),
+                    }
+                    for is_layers, times, groups in x.bars
+                ],
             }
             for tied, x in forms_by_tying.items()
         ],
@@ -245,10 +255,8 @@ def _order(letter: str) -> int:
     return _LETTER_ORDER.index(letter) if letter in _LETTER_ORDER else len(_LETTER_ORDER)
 
 
-def _groups(forms: _CountForms) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "form": form.to_expression_json()} for name, form in forms.groups.items()
-    ]
+def _groups(forms: Mapping[str, Expr]) -> list[dict[str, Any]]:
+    return [{"name": name, "form": form.to_expression_json()} for name, form in forms.items()]
 
 
 def _letter(space: _DesignSpace, total: Expr, letter: str) -> dict[str, Any]:
@@ -282,11 +290,17 @@ def _count_forms(model: FamilyModel, space: _DesignSpace) -> _CountForms:
     """Return the counts of a model of the family as expressions."""
     report: Count = model.count
     groups: dict[str, list[int]] = {name: [] for name, n in report.groups.items() if n}
+    bars: list[tuple[bool, Expr, Mapping[str, Expr]]] = []
     for section in report.sections:
+        each: dict[str, list[int]] = {}
         for row in section.rows:
+            each.setdefault(row.group, []).append(product((row.copies, row.weight.parameters)))
             groups.setdefault(row.group, []).append(
                 product((section.times, row.copies, row.weight.parameters))
             )
+        if section.formula:
+            forms = {name: _to_form(total(x), space) for name, x in each.items()}
+            bars.append((bool(section.indices), _to_form(section.times, space), forms))
     sections = tuple(
         (_to_form(x.times, space), _to_form(x.formula, space)) for x in report.sections if x.formula
     )
@@ -295,6 +309,7 @@ def _count_forms(model: FamilyModel, space: _DesignSpace) -> _CountForms:
         total=total(map(product, sections)),
         active=_to_form(_active_parameters(model), space),
         groups={name: _to_form(total(x), space) for name, x in groups.items()},
+        bars=tuple(bars),
     )
 
 

@@ -2,7 +2,7 @@
 // target, its config.json.
 import "./design.css";
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { copyText, saveFile } from "../../components/export/clipboard";
 import { NumberButton } from "../../components/number";
@@ -26,6 +26,7 @@ import { compactCount, grouped, percent, share, shortCount, signed } from "../..
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
 import { change, useAppState } from "../../lib/state";
+import { DesignPicture } from "./design_picture";
 
 const WHOLE = "a whole number from 1 to 4,294,967,295";
 const COUNT = "a count: 405B, 1.5e9, 500M or 8,030,261,248";
@@ -192,11 +193,22 @@ function Away({ total, text }: { total: bigint; text: string }) {
 	);
 }
 
-function Parts({ result, values }: { result: Result; values: Dimensions["values"] }) {
+function Parts({
+	result,
+	values,
+	own,
+	name,
+}: {
+	result: Result;
+	values: Dimensions["values"];
+	own: Result;
+	name: string;
+}) {
 	const parts = result.groups.filter((x) => x.n > 0n);
 	let offset = 0;
 	return (
 		<figure class="design-parts" aria-label="Parameters by component">
+			<DesignPicture name={name} now={result.bars} own={own.bars} />
 			<svg
 				class="data"
 				width="100%"
@@ -291,6 +303,7 @@ function Designer({
 	const current = decodeSizes(design, state.sizes);
 	const kept = keptKeys.like === state.like ? keptKeys.entries : new Map<string, string>();
 	const result = evaluateDesign(design, current, kept);
+	const own = useMemo(() => evaluateDesign(design, decodeSizes(design, "")), [design]);
 	const isBroken = result.broken.length > 0;
 	const set = (to: Partial<Dimensions>) => change({ sizes: encodeSizes({ ...current, ...to }) });
 	const title = isBroken
@@ -364,7 +377,7 @@ function Designer({
 						<>
 							<Total result={result} values={current.values} />
 							<Away total={result.total} text={state.target} />
-							<Parts result={result} values={current.values} />
+							<Parts result={result} values={current.values} own={own} name={name} />
 						</>
 					)}
 				</div>

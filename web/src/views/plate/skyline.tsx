@@ -32,7 +32,17 @@ const KIND_FILLS = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--pa
 /** The grey that marks the i-th kind of layer. */
 export const kindFill = (i: number): string => KIND_FILLS[i % KIND_FILLS.length]!;
 /** From the stream upwards. */
-const STACK_ORDER = ["norm", "attn", "router", "ffn", "embed", "head", "vision", "kv", "experts"];
+export const STACK_ORDER = [
+	"norm",
+	"attn",
+	"router",
+	"ffn",
+	"embed",
+	"head",
+	"vision",
+	"kv",
+	"experts",
+];
 
 interface Slice {
 	group: string;
