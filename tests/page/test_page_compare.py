@@ -14,7 +14,7 @@ from llamath.analysis.size.memory.inference_memory import MemoryCalculator, Memo
 from llamath.analysis.understand.diff.model_diff import diff
 from llamath.hardware import find_device
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, at_widths, browser
+from support.browser_page import Tab, at_widths, browser, go_to
 from support.page_models import data_of, page_of
 from support.page_numbers import unexplained_numbers
 
@@ -144,6 +144,8 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, pair: tuple
         ".speeds li",  # settings; its numbers are buttons
     ]
     with Tab(browser, tmp_path, page_from_data(data), width=1440) as tab:
+        go_to(tab, "#view=difference&batch=2")
+        tab.evaluate("document.querySelectorAll('.folded').forEach((x) => { x.open = true })")
         left = [
             y
             for within in (".waterfall", ".measures", "#aligned tbody")
