@@ -69,6 +69,10 @@ class MatrixLSTM(RecurrentMixer):
 
 @family(hf=NAMES, causal_class="xLSTMForCausalLM")
 def xlstm(c: Config) -> Decoder:
+    for key, other in (("embedding_dim", "hidden_size"), ("num_blocks", "num_hidden_layers")):
+        both = key in c and other in c and not {key, other} & set(c.preferred)
+        if both and c[key] != c[other]:
+            raise c.error(key, f"is {c[key]!r:.40}, unlike {other}", "the two are one number")
     d, V = c.dim("d", "hidden_size|embedding_dim"), c.dim("V", "vocab_size")
     bias, eps = c.get("use_bias", False), c.get("norm_eps", 1e-6)
     c.require("weight_mode", "single", "every published model has separate matrices")
