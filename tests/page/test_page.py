@@ -204,12 +204,11 @@ def test_page_data_sum_to_totals(slug: str) -> None:
 
 PAIRS = [
     "deepseek-v3 qwen3-next-80b-a3b",
-    "deepseek-v3",
     "llama-3.1-405b deepseek-v3",
     "nemotron-3-super-120b gemma-4-26b-a4b",
     "qwen3.5-397b-a17b nemotron-3-super-120b",
 ]
-"""What makes the largest pages."""
+"""What makes the largest pages of two models."""
 
 
 def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
@@ -217,7 +216,8 @@ def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
     pairs = PAIRS if request.config.getoption("--all") else PAIRS[:1]
     for slugs, most, most_sent in (
         ("llama-3-8b", 540_000, 200_000),
-        *((x, 570_000, 260_000) for x in pairs),
+        ("deepseek-v3", 540_000, 200_000),
+        *((x, 560_000, 255_000) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
         assert len(page) <= most, slugs

@@ -344,7 +344,8 @@ export async function readHeaders(
 		try {
 			headers.push(await read(file));
 		} catch (error) {
-			throw error instanceof FileError
+			// the server names the file itself
+			throw error instanceof FileError && !error.message.startsWith(`the file ${file.name}`)
 				? new FileError(`${file.name}: ${error.message}`)
 				: error;
 		}
