@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,11 @@ def test_hanging_tool_is_ended_with_its_children(machine: Machine, tmp_path: Pat
     assert found.spec == "mem=64000MiB" and "did not answer" in found.notes[0]
     if (tmp_path / "pid").exists():
         stat = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
-        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        for _ in range(600):  # a killed process may still run on another core for a moment
+            if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+            time.sleep(0.05)
+        pytest.fail("the child still runs")
 
 
 def test_endless_output_is_bounded(machine: Machine) -> None:
