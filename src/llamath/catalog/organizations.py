@@ -7,6 +7,7 @@ from __future__ import annotations
 ORGANIZATIONS = {
     "01-ai": "01.AI",
     "BSC-LT": "Barcelona Supercomputing Center",
+    "ByteDance": "ByteDance",
     "ByteDance-Seed": "ByteDance",
     "CohereLabs": "Cohere",
     "EleutherAI": "EleutherAI",
@@ -16,6 +17,7 @@ ORGANIZATIONS = {
     "LLM360": "LLM360",
     "LiquidAI": "Liquid AI",
     "MiniMaxAI": "MiniMax",
+    "NX-AI": "NXAI",
     "Nanbeige": "Nanbeige",
     "OpenAssistant": "OpenAssistant",
     "OpenGVLab": "Shanghai AI Laboratory",
@@ -85,5 +87,6 @@ ORGANIZATIONS = {
     "tokyotech-llm": "Institute of Science Tokyo",
     "upstage": "Upstage",
     "utter-project": "EuroLLM",
+    "xai-org": "xAI",
     "zai-org": "Z.ai",
 }
