@@ -27,7 +27,7 @@ from support.reference_data import computed_slugs, tiny_configs
 __all__ = ["browser"]
 PAIRS = [
     ("llama-3-8b", "qwen3-30b-a3b"),
-    ("deepseek-v3", "gemma-3-27b"),
+    ("deepseek-v3", "gemma-3-1b"),
     ("gpt2", "mixtral-8x7b"),
     ("falcon-40b", "gpt-oss-20b"),
 ]
