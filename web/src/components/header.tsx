@@ -1,4 +1,5 @@
 // The header: the mark, the models of this page and their comparison, links to sections, the theme.
+import { useEffect } from "preact/hooks";
 import { data } from "../lib/data";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState, type State } from "../lib/state";
@@ -98,8 +99,25 @@ function OtherModels() {
 	);
 }
 
-/** The sections where the header has no room for their links. */
+/** Where a phone's header is out of sight. */
+const HEADER_HEIGHT = 160;
+
+/**
+ * The sections where the header has no room for their links. A phone has them in the header, and
+ * over the page while one scrolls back, so that they cover nothing that is being read.
+ */
 function SectionList({ links }: { links: readonly SectionLink[] }) {
+	useEffect(() => {
+		let last = scrollY;
+		const onScroll = () => {
+			if (Math.abs(scrollY - last) < 8) return;
+			document.documentElement.dataset.scroll =
+				scrollY < last && scrollY > HEADER_HEIGHT ? "up" : "";
+			last = scrollY;
+		};
+		addEventListener("scroll", onScroll, { passive: true });
+		return () => removeEventListener("scroll", onScroll);
+	}, []);
 	return (
 		<span class="narrow-only">
 			<Menu text="Sections" label="Sections">

@@ -42,3 +42,16 @@ const SHORT_NAMES = new Map([...PARTS.values()].map((x) => [x.name, x.short]));
 
 /** The name of a part where there is little room. */
 export const shortName = (name: string): string => SHORT_NAMES.get(name) ?? name;
+
+/** The colours of a layer's parts, from the stream upwards. */
+export const STACK_ORDER = [
+	"norm",
+	"attn",
+	"router",
+	"ffn",
+	"embed",
+	"head",
+	"vision",
+	"kv",
+	"experts",
+];

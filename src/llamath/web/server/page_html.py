@@ -7,11 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from html import escape
+from html import escape, unescape
 from typing import TYPE_CHECKING, Any
 
 from ...model import FamilyModel
@@ -114,6 +115,7 @@ def html_document(
     """Return a page with its data; `style` and `script` are elements, and the lines of
     `without_script` are HTML.
     """
+    description = _description(without_script)
     return "\n".join(
         [
             "<!doctype html>",
@@ -124,6 +126,9 @@ def html_document(
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{escape(title)} · llamath</title>",
+            f'<meta name="description" content="{escape(description)}">',
+            f'<meta property="og:title" content="{escape(title)}">',
+            f'<meta property="og:description" content="{escape(description)}">',
             style,
             "</head>",
             "<body>",
@@ -138,6 +143,14 @@ def html_document(
             "",
         ]
     )
+
+
+def _description(without_script: Sequence[str]) -> str:
+    """Return what is shown with a link to the page."""
+    if len(without_script) > 2:
+        return f"{len(without_script):,} language models and their sizes, to the parameter"
+    lines = (unescape(re.sub("<[^>]*>", "", x)) for x in without_script)
+    return "; ".join((*lines, "layers, shapes, memory, hardware and speed"))
 
 
 def compressed_json(data: Mapping[str, Any] | Sequence[Any]) -> str:

@@ -31,6 +31,8 @@ import { compareStages, correspondingKind, useText, type StepPair } from "./laye
 const SIDE_BY_SIDE = 1000;
 const PHONE = 760;
 const GAP = 40;
+/** Side by side, matrices have at least this share of their size one above the other. */
+const LEAST_SHARE = 0.6;
 const PADDING = 34;
 
 type Both<T> = [T, T];
@@ -178,13 +180,11 @@ function Pictures({ models, plates, kinds, stages, pairs, width }: Props & { wid
 		]);
 		const half = Math.floor((width - GAP) / 2) - PADDING;
 		const beside = width >= SIDE_BY_SIDE ? layoutLayers(layers, half, false, true) : [];
-		if (beside.length) return [beside as Both<LayerLayout>, half, true];
-		// one above the other
-		return [
-			layoutLayers(layers, width - PADDING, width < PHONE) as Both<LayerLayout>,
-			width - PADDING,
-			false,
-		];
+		// one above the other where matrices are much larger then
+		const below = layoutLayers(layers, width - PADDING, width < PHONE);
+		return beside.length && beside[0]!.scale >= LEAST_SHARE * below[0]!.scale
+			? [beside as Both<LayerLayout>, half, true]
+			: [below as Both<LayerLayout>, width - PADDING, false];
 	}, [stages[0], stages[1], sides, width]);
 	const fits = layouts.every((x) => x.width <= room + 1);
 	return (

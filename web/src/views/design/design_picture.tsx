@@ -4,8 +4,7 @@ import { Measured } from "../../components/measured";
 import type { evaluateDesign } from "../../lib/design";
 import { grouped, sum } from "../../lib/format";
 import { fill } from "../plate/plate_model";
-import { STACK_ORDER } from "../plate/skyline";
-import { modelPart } from "../../lib/model_parts";
+import { modelPart, STACK_ORDER } from "../../lib/model_parts";
 
 type Bars = ReturnType<typeof evaluateDesign>["bars"];
 

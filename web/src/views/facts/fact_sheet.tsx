@@ -73,12 +73,22 @@ export function Intro({ model }: { model: ModelData }) {
 					{!active && <span>all active for every token</span>}
 				</p>
 			</div>
-			{active && <ActiveBar total={total} active={active} />}
+			{active && (
+				<ActiveBar total={total} active={active} hasExperts={model.experts !== null} />
+			)}
 		</div>
 	);
 }
 
-function ActiveBar({ total, active }: { total: Count; active: Count }) {
+function ActiveBar({
+	total,
+	active,
+	hasExperts,
+}: {
+	total: Count;
+	active: Count;
+	hasExperts: boolean;
+}) {
 	const [n, whole] = [BigInt(active.value), BigInt(total.value)];
 	const share = Number((n * 100_000n) / whole) / 1000;
 	const derive = () => {
@@ -86,7 +96,7 @@ function ActiveBar({ total, active }: { total: Count; active: Count }) {
 		return { title, lines: [...lines, shareFormula("active", n, whole)] };
 	};
 	return (
-		<div class="active">
+		<div class={hasExperts ? "active of-experts" : "active"}>
 			<svg
 				class="data"
 				width="100%"

@@ -15,7 +15,11 @@ function chosenPair(a: string, b: string): [Entry, Entry] {
 	const ids = gallery.models.map((x) => x.id);
 	const pick = (id: string, fallback: string, other: number) =>
 		byId.get(id) ?? byId.get(fallback) ?? gallery.models[Math.min(other, ids.length - 1)]!;
-	return [pick(a, DEFAULTS[0]!, 0), pick(b, DEFAULTS[1]!, 1)];
+	const [first, second] = [pick(a, DEFAULTS[0]!, 0), pick(b, DEFAULTS[1]!, 1)];
+	// until the reader chooses it, the other model is another one
+	const other = gallery.models.find((x) => x.id !== (a ? first : second).id);
+	if (first !== second || (a && b) || !other) return [first, second];
+	return a || !b ? [first, other] : [other, second];
 }
 
 export function Compare() {

@@ -1,5 +1,6 @@
 // A model in a few square centimetres: one bar per layer on the residual stream, to scale; pale is
 // what a token does not use.
+import { STACK_ORDER } from "../../lib/model_parts";
 import type { Entry, Part } from "./entries";
 
 interface Props {
@@ -37,7 +38,8 @@ function rectangles(
 	const paths = new Map<string, string>();
 	const draw = (bar: Part[], x: number, w: number) => {
 		let y = height;
-		for (const [colour, all, active] of bar) {
+		const sorted = bar.toSorted(([a], [b]) => STACK_ORDER.indexOf(a) - STACK_ORDER.indexOf(b));
+		for (const [colour, all, active] of sorted) {
 			const tall = (Number(all) / most) * height;
 			const used = (Number(active) / most) * height;
 			const add = (key: string, top: number, h: number) =>

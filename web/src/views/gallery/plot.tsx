@@ -31,6 +31,9 @@ const valueOf = (x: Entry, key: string): number | null => {
 	return value !== null && value > 0 ? value : null;
 };
 
+/** The room of a date's label, and between the frame and the first and last mark. */
+const [LABEL, EDGE] = [68, 10];
+
 interface Axis {
 	at: (value: number) => number;
 	ticks: [number, string][];
@@ -48,13 +51,22 @@ function tickText(key: string, value: number): string {
 export function axis(key: string, values: number[], from: number, to: number): Axis {
 	const [least, most] = [Math.min(...values), Math.max(...values)];
 	if (key === "released") {
-		const scale = scaleUtc([new Date(least), new Date(most)], [from, to]).nice();
-		const years = scale.ticks(Math.max(2, Math.min(10, Math.floor(Math.abs(to - from) / 70))));
+		const inner = [from + Math.sign(to - from) * EDGE, to - Math.sign(to - from) * EDGE];
+		const scale = scaleUtc([new Date(least), new Date(most)], inner).nice();
+		const dates = scale.ticks(Math.max(2, Math.min(10, Math.floor(Math.abs(to - from) / 70))));
+		const isYears = dates.every((x) => !x.getUTCMonth());
+		let last = -Infinity;
+		// months differ in length: where two would touch, the second goes
+		const apart = dates.filter((x) => {
+			const isClear = Math.abs(scale(x) - last) >= LABEL;
+			if (isClear) last = scale(x);
+			return isClear;
+		});
 		return {
 			at: (x) => scale(new Date(x)),
-			ticks: years.map((x) => [
+			ticks: apart.map((x) => [
 				scale(x),
-				x.getUTCMonth() ? month(x.toISOString()) : String(x.getUTCFullYear()),
+				isYears ? String(x.getUTCFullYear()) : month(x.toISOString()),
 			]),
 		};
 	}

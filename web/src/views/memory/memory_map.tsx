@@ -76,7 +76,7 @@ export const MemoryMap = (props: Props) => (
 		<h3>Where each GPU ends: context × batch</h3>
 		<p class="caption">
 			GiB on the most loaded GPU, {props.sized.plan.label}, both axes logarithmic. Below and
-			to the left of a line, a GPU holds it; the darker, the fewer of these GPUs do.
+			to the left of a line, a GPU holds it; the stronger the tone, the fewer do.
 			{props.sized.sizes.stated && " Italic: beyond the model’s own context."} Choose a cell
 			to set both.
 		</p>
@@ -142,9 +142,13 @@ function Picture({ model, sized, gpus, state, width }: Props & { width: number }
 				},
 			];
 		});
-		const shaded = cells.map((c) => ({
+		// the tones are those between the lines of this map
+		const lacking = cells.map((c) => gpus.filter((g) => !isHeld(g, c)).length);
+		const fewest = Math.min(...lacking);
+		const range = Math.max(...lacking) - fewest;
+		const shaded = cells.map((c, i) => ({
 			...c,
-			shade: 1 + Math.ceil((4 * gpus.filter((g) => !isHeld(g, c)).length) / gpus.length),
+			shade: 1 + Math.ceil((4 * (lacking[i]! - fewest)) / Math.max(range, 1)),
 		}));
 		const totals = cells.map((c) => c.total);
 		const below = namesBelow(borders, left, right);

@@ -177,7 +177,7 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 		<>
 			<Select
 				id="choice-trainers"
-				label="GPUs"
+				label="GPUs that train"
 				options={asOptions(training.gpus)}
 				chosen={plans[0]!.gpus}
 				choose={(trainers) => change({ trainers })}

@@ -41,6 +41,7 @@ const NAME = 14;
 const SMALL = 13;
 const BOLD = 650;
 
+const SLIVER = 44;
 /** So many matrices share a box at most. */
 const MOST_JOINED = 4;
 /** What is larger than this share has its name in the picture of a phone, which is longer for it. */
@@ -155,6 +156,8 @@ class Layout {
 
 	/** Whether a component would have room for its name and number. */
 	fits(cell: Cell, extent: number): boolean {
+		// in a sliver none of several matrices has its name
+		if (!this.isColumns && extent < SLIVER && cell.cells.length > 2) return false;
 		return this.label(this.box(cell, 0, 0, extent), 0);
 	}
 

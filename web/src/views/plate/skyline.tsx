@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { grouped, shortCount } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
+import { STACK_ORDER } from "../../lib/model_parts";
 import { onActivate } from "../../lib/roving";
 import {
 	colorOf,
@@ -31,18 +32,6 @@ const MAX_BREAK = 3;
 const KIND_FILLS = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
 /** The grey that marks the i-th kind of layer. */
 export const kindFill = (i: number): string => KIND_FILLS[i % KIND_FILLS.length]!;
-/** From the stream upwards. */
-export const STACK_ORDER = [
-	"norm",
-	"attn",
-	"router",
-	"ffn",
-	"embed",
-	"head",
-	"vision",
-	"kv",
-	"experts",
-];
 
 interface Slice {
 	group: string;
