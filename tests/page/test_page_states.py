@@ -412,6 +412,24 @@ def test_choices_are_one_tab_stop(browser: Any, addresses: Callable[[str], str])
         assert tab.evaluate("document.activeElement.dataset.value") == "bytes"
 
 
+def test_phone_shows_findings_until_a_section_is_asked_for(
+    browser: Any, addresses: Callable[[str], str]
+) -> None:
+    with tab_of(browser, addresses("mixture"), 390, has_touch=True, is_mobile=True) as tab:
+        assert "distinct weights" in tab.text_content("#tensors h2")
+        shown = "['attention', 'experts', 'tensors'].map((x) => !document.querySelector(`#${x} .unfold`))"
+        assert tab.evaluate(shown) == [False, False, False]
+        tab.click("#attention .unfold")
+        tab.evaluate("document.querySelector(`a[href*='section=tensors']`).click()")
+        wait_until_drawn(tab)
+        assert tab.evaluate(shown) == [True, False, True]
+        assert tab.locator("#attention svg").count() and tab.locator("#tensors table").count()
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert tab.evaluate(shown) == [True, True, True], "paper has all"
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert tab.evaluate(shown) == [True, False, True]
+
+
 def test_pinching_and_dragging_change_the_picture(
     browser: Any, addresses: Callable[[str], str]
 ) -> None:
@@ -461,7 +479,7 @@ def test_filters_of_the_gallery_leave_room_on_phones(
 ) -> None:
     """Models are on the first screen; the filters open by keyboard, say how many are set, and are cleared."""
     with tab_of(browser, addresses("gallery"), 390) as tab:
-        assert tab.locator("table.models tbody tr").first.bounding_box()["y"] < 400
+        assert tab.locator(".cards .card").first.bounding_box()["y"] < 400, "cards, not columns"
         assert tab.is_visible("#find") and not tab.is_visible("#kind")
         tab.focus(".filters-button")
         assert tab.get_attribute(".filters-button", "aria-expanded") == "false"

@@ -1,6 +1,9 @@
 // A section of the page: what it is about, its finding as the heading, its controls, and what can
 // be copied or saved from it.
 import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useState } from "preact/hooks";
+import { whilePrinting } from "../lib/printing";
+import { settingTexts, state } from "../lib/state";
 import { SectionMenu } from "./export/section_menu";
 import { SectionAnchor } from "./section_link";
 
@@ -16,7 +19,32 @@ interface Props {
 	children: ComponentChildren;
 }
 
+/** The sections of which a phone first shows the finding alone. */
+const FOLDED_ON_PHONES: readonly string[] = [
+	"layouts",
+	"attention",
+	"positions",
+	"experts",
+	"tensors",
+];
+
+/** Whether a section begins folded: on a phone, unless the address asks for it. */
+const beginsFolded = (id: string): boolean =>
+	FOLDED_ON_PHONES.includes(id) &&
+	matchMedia("(max-width: 620px)").matches &&
+	state.section !== id &&
+	location.hash !== `#${id}` &&
+	!settingTexts(state).some((x) => !x.isInitial && x.parts.includes(id));
+
 export function Section({ id, topic, title, lead, controls, children }: Props) {
+	const [isFolded, setFolded] = useState(() => beginsFolded(id));
+	useLayoutEffect(() => {
+		let before = isFolded;
+		return whilePrinting(
+			() => setFolded((now) => ((before = now), false)),
+			() => setFolded(before),
+		);
+	}, []);
 	return (
 		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic} data-numbers>
 			<div class="wrap">
@@ -27,13 +55,29 @@ export function Section({ id, topic, title, lead, controls, children }: Props) {
 					<h2 id={`${id}-title`} tabIndex={-1}>
 						{title}
 					</h2>
-					{controls && <div class="section-controls">{controls}</div>}
-					<div class="section-menu">
-						<SectionMenu id={id} topic={topic} />
-					</div>
-					{lead && <p class="lead">{lead}</p>}
+					{!isFolded && controls && <div class="section-controls">{controls}</div>}
+					{!isFolded && (
+						<div class="section-menu">
+							<SectionMenu id={id} topic={topic} />
+						</div>
+					)}
+					{!isFolded && lead && <p class="lead">{lead}</p>}
 				</div>
-				{children}
+				{isFolded ? (
+					<button
+						type="button"
+						class="button unfold"
+						aria-label={`Show ${topic}`}
+						onClick={() => {
+							setFolded(false);
+							document.getElementById(`${id}-title`)?.focus({ preventScroll: true });
+						}}
+					>
+						Show
+					</button>
+				) : (
+					children
+				)}
 			</div>
 		</section>
 	);

@@ -1,12 +1,15 @@
 // A link to a section of this page in its present state; Back returns to where one came from.
 import type { ComponentChildren } from "preact";
 import { change, useAppState, writeState } from "../lib/state";
+import { drawAtOnce } from "../lib/printing";
 import { takeAllTurns } from "../lib/turns";
 
 /** Scrolls to a section and moves the focus to its heading. */
 export function showSection(id: string): void {
 	takeAllTurns();
 	const section = document.getElementById(id);
+	// where a phone shows the finding alone, all of it is drawn first
+	drawAtOnce(() => section?.querySelector<HTMLElement>(".unfold")?.click());
 	section?.scrollIntoView();
 	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({
 		preventScroll: true,
