@@ -109,7 +109,9 @@ def test_strips_and_heads_show_the_watched_numbers(tab: Any) -> None:
         shown = dict(rows[1:])
         prefix = f"layers.{layer}."
         own = [x for x in watched.names if x.startswith(prefix) and not x.endswith("softmax")]
-        assert list(shown) == [x.removeprefix(prefix) for x in own]
+        assert sorted(shown) == sorted(x.removeprefix(prefix) for x in own)
+        products = ["attn.q", "attn.k", "attn.v", "attn.q_rope", "attn.k_rope"]
+        assert [x for x in shown if x in products] == products
         for name in own:
             values = watched[name].cast("B").cast("f").tolist()
             row = values[token * (len(values) // (last + 1)) :][: len(values) // (last + 1)]

@@ -18,9 +18,27 @@ interface LiveViews {
 		open: number | string;
 		children: ComponentChildren;
 	}>;
-	Matrix: ComponentType<{ model: ModelData; layer: number; step: Step }>;
+	/** The values of a matrix or of a part of it, else the children. */
+	Matrix: ComponentType<{
+		model: ModelData;
+		layer: number;
+		step: Step;
+		width: number;
+		part?: MatrixPart;
+		/** Links to the heads, along the edge of the matrix. */
+		heads?: ComponentChildren;
+		children: ComponentChildren;
+	}>;
 	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
 	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
+}
+
+/** Some rows (axis 0) or columns (axis 1) of a matrix. */
+export interface MatrixPart {
+	name: string;
+	axis: number;
+	start: number;
+	size: number;
 }
 
 /** What is drawn on the picture of the opened layer. */

@@ -88,6 +88,14 @@ export function Strip({
 	);
 }
 
+/** After how many other steps each one can be computed: q, k and v at once, their rotations next. */
+function depthsOf(steps: readonly Step[]): Map<string, number> {
+	const depths = new Map<string, number>();
+	for (const x of steps)
+		depths.set(x.name, 1 + Math.max(0, ...x.takes.map((y) => depths.get(y) ?? 0)));
+	return depths;
+}
+
 export function LayerValues({ model, story }: { model: ModelData; story: Story }) {
 	const state = useAppState("layer", "token");
 	const layer = shownLayer(model, state);
@@ -96,9 +104,12 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 	const prefix = `layers.${layer}.`;
 	const stage = stageAt(stagesOf(model, "prompt"), layer);
 	const steps = new Map(stage?.steps.map((x) => [x.name, x]));
-	const cached = new Set(story.data.attention.flatMap((x) => [x.keys, x.values]));
 	const text = story.model.tokenizer.show(story.ids[token]!);
-	const names = story.data.results.filter((x) => x.startsWith(prefix) && values.has(x));
+	const depth = depthsOf(stage?.steps ?? []);
+	const depthOf = (x: string) => depth.get(x.slice(prefix.length)) ?? 0;
+	const names = story.data.results
+		.filter((x) => x.startsWith(prefix) && values.has(x))
+		.sort((a, b) => depthOf(a) - depthOf(b));
 	const rove = useRoving(names.length + 1);
 	return (
 		<figure class="live-values">
@@ -118,11 +129,7 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 						rove={rove(i + 1)}
 						name={name.slice(prefix.length)}
 						values={values.get(name)!}
-						color={
-							cached.has(name)
-								? "--c-kv"
-								: tokenOf(steps.get(name.slice(prefix.length)))
-						}
+						color={tokenOf(steps.get(name.slice(prefix.length)))}
 						says={steps.get(name.slice(prefix.length))?.does}
 					/>
 				))}

@@ -1,5 +1,6 @@
 // The finding of the parameters section: which part is most of it, true for every model.
-import { share } from "../../lib/format";
+import type { Digits, ModelData } from "../../lib/data";
+import { grouped, share } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
 import type { Cell } from "./measures";
 
@@ -19,23 +20,35 @@ function portion(n: bigint, whole: bigint): string {
 		: `${share(n, whole)} of the`;
 }
 
-/** The greatest common divisor. */
-export function commonDivisor(a: bigint, b: bigint): bigint {
-	while (b) [a, b] = [b, a % b];
-	return a;
-}
-
-/** One in how many of the copies a token uses: "one in 32", "3 in 64". */
-function used({ size, active }: Cell): string {
-	const a = commonDivisor(size, active);
-	return active === a ? `one in ${size / a}` : `${active / a} in ${size / a}`;
-}
-
 /** The part that the finding is about, whose derivation has its numbers. */
 export const largest = (cells: readonly Cell[]): Cell | undefined =>
 	[...cells].sort((a, b) => (a.size < b.size ? 1 : -1))[0];
 
-export function finding(measure: string, cells: readonly Cell[], whole: bigint): string {
+/** The experts that a token uses, of all, where each MoE layer has the same; else null. */
+export type ChosenExperts = readonly [chosen: bigint, experts: bigint] | null;
+
+export function chosenExperts(model: ModelData): ChosenExperts {
+	const kinds = (model.experts as { kinds: { chosen: Digits; experts: Digits }[] } | null)?.kinds;
+	const first = kinds?.[0];
+	return first && kinds.every((x) => x.chosen === first.chosen && x.experts === first.experts)
+		? [BigInt(first.chosen), BigInt(first.experts)]
+		: null;
+}
+
+/** What a token uses of a part: "10 of 512 experts (1.95 %)", by the experts if they say the same. */
+function used({ size, active }: Cell, experts: ChosenExperts): string {
+	const part = share(active, size);
+	return experts && experts[0] * size === experts[1] * active
+		? `${grouped(experts[0])} of ${grouped(experts[1])} experts (${part})`
+		: `${part} of them`;
+}
+
+export function finding(
+	measure: string,
+	cells: readonly Cell[],
+	whole: bigint,
+	experts: ChosenExperts,
+): string {
 	const most = largest(cells);
 	if (!most) return measure === "cache" ? "Nothing is cached" : "There are no weights";
 	if (measure === "cache")
@@ -44,6 +57,6 @@ export function finding(measure: string, cells: readonly Cell[], whole: bigint):
 			: `${share(most.size, whole)} of the cache is ${most.name}`;
 	const text = `${portion(most.size, whole)} ${NOUNS[measure]} are ${modelPart(most.key).within}`;
 	return most.active < most.size && measure !== "flops"
-		? `${text}, and a token uses ${used(most)} of them`
+		? `${text}, and a token uses ${used(most, experts)}`
 		: text;
 }

@@ -6,13 +6,13 @@ import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, sumFormula } from "../../lib/derivation";
-import { gibibytes, grouped } from "../../lib/format";
+import { gibibytes, grouped, share } from "../../lib/format";
 import { kvVariables } from "../../lib/kv_variables";
 import { change, useAppState } from "../../lib/state";
 import type { ModelSection } from "../../lib/weights";
 import { sizesOf } from "../../lib/sizing/data";
 import { chosenDtypes } from "../../lib/sizing/gpu_memory";
-import { commonDivisor, finding, largest } from "./finding";
+import { chosenExperts, finding, largest } from "./finding";
 import { IciclePicture } from "./icicle";
 import { measuredCells, UNITS, type Cell, type MeasureSettings } from "./measures";
 
@@ -34,17 +34,26 @@ const SUBJECTS: Record<string, string> = {
 };
 
 /** The finding; where it has numbers, it opens their derivation. */
-function Finding({ measure, cells, whole }: { measure: string; cells: Cell[]; whole: bigint }) {
+function Finding({
+	model,
+	measure,
+	cells,
+	whole,
+}: {
+	model: ModelData;
+	measure: string;
+	cells: Cell[];
+	whole: bigint;
+}) {
 	const most = largest(cells);
-	const text = finding(measure, cells, whole);
+	const text = finding(measure, cells, whole, chosenExperts(model));
 	if (!most || !/\d/.test(text)) return <>{text}</>;
-	const divisor = commonDivisor(most.size, most.active);
 	const usedLine =
 		most.active < most.size &&
 		formula(
 			"in use / all",
 			`${grouped(most.active)} / ${grouped(most.size)}`,
-			`${grouped(most.active / divisor)} / ${grouped(most.size / divisor)}`,
+			share(most.active, most.size),
 		);
 	const derive = () => ({ title: most.name, lines: [...most.derive().lines, usedLine] });
 	return (
@@ -115,7 +124,7 @@ export function Parameters({ model }: { model: ModelData }) {
 		<Section
 			id="parameters"
 			topic="Where the parameters are"
-			title={<Finding measure={measure} cells={byComponent} whole={whole} />}
+			title={<Finding model={model} measure={measure} cells={byComponent} whole={whole} />}
 			lead={
 				<>
 					Area is share of{" "}

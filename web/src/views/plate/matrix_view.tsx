@@ -1,5 +1,5 @@
-// One matrix, divided by heads: its shape and how it follows, its parameters, FLOPs, bytes and
-// names; and one head in all matrices of its block.
+// One matrix as the product W x, divided by heads: its shape and how it follows, its parameters,
+// FLOPs, bytes and names; and one head in all matrices of its block.
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula, inBytes, type Derivation } from "../../lib/derivation";
@@ -43,7 +43,8 @@ const UNITS: Record<string, string> = {
 	value_heads: "value head",
 	groups: "group",
 };
-const unitName = (unit: string) => UNITS[unit] ?? unit.replaceAll("_", " ").replace(/s$/, "");
+export const unitName = (unit: string) =>
+	UNITS[unit] ?? unit.replaceAll("_", " ").replace(/s$/, "");
 
 /** The rows or columns of one part. */
 export function partRange(
@@ -56,15 +57,15 @@ export function partRange(
 }
 
 function drawn(
-	weight: LayerWeight,
+	[outputs, inputs]: readonly [bigint | string, bigint | string],
 	most: number,
 	maxWidth: number,
 	maxHeight: number,
 ): [number, number] {
 	const scale = Math.min(maxWidth, maxHeight) / most;
 	return [
-		Math.max(6, Math.min(maxWidth, Number(weight.shape.at(-1)) * scale)),
-		Math.max(6, Math.min(maxHeight, Number(weight.shape.at(-2)) * scale)),
+		Math.max(6, Math.min(maxWidth, Number(inputs) * scale)),
+		Math.max(6, Math.min(maxHeight, Number(outputs) * scale)),
 	];
 }
 
@@ -90,113 +91,39 @@ export function MatrixView({
 	};
 	const split = use.shape.length >= 2 ? headSplit(weight) : null;
 	const isWide = width > 720;
-	const pictureWidth = isWide ? Math.min(460, width * 0.55) : Math.min(width, 420);
-	const most = Math.max(...weight.shape.slice(-2).map(Number));
-	const [w, h] = drawn(weight, most, pictureWidth - 64, 400);
+	const pictureWidth = isWide ? Math.min(520, width * 0.55) : Math.min(width, 420);
 	const prefix = prefixOf(stage);
 	const dtype = dtypeOf(model, useAppState("dtype"));
 	const bytes = layer >= 0 ? weightBytes(model, layer, use.path, dtype) : null;
 	const derive = () => stepDerivation(step, stage, variables);
+	const parts = split?.[1] ?? 0;
 	const flops = step.each[0];
 	const isTower = stage.prefix !== undefined;
-	const parts = split?.[1] ?? 0;
-	const size = split ? (split[0] === 0 ? h : w) / parts : 0;
-	const every = Math.max(1, Math.ceil(18 / Math.max(size, 0.1)));
-	const open = (part: number, from: Element) => zoomTo(`${block}/${step.name}/${part}`, from);
-	const onKey = (event: KeyboardEvent) => {
-		const here = Number((event.target as SVGElement).dataset.head);
-		const to = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
-		if (event.key === "Enter" || event.key === " ") open(here, event.target as Element);
-		else if (to)
-			(event.currentTarget as Element)
-				.querySelectorAll<SVGElement>("[data-head]")
-				[Math.max(0, Math.min(parts - 1, here + to))]!.focus();
-		else return;
-		event.preventDefault();
-		event.stopPropagation();
-	};
+	const picture = (
+		<ProductPicture
+			step={step}
+			use={use}
+			weight={weight}
+			split={split}
+			block={block}
+			width={pictureWidth}
+		/>
+	);
 	return (
 		<div class={`matrix-view${isWide ? " wide" : ""}`}>
-			<svg
-				class="data"
-				width={pictureWidth}
-				height={h + 46}
-				viewBox={`0 0 ${pictureWidth} ${h + 46}`}
-				role="group"
-				aria-label={`${use.path}: ${use.shape.map((n) => grouped(n)).join(" by ")}`}
-				onKeyDown={onKey}
-			>
-				<text class="muted" x={56 + w / 2} y={14} text-anchor="middle">
-					{grouped(weight.shape.at(-1)!)} inputs
-				</text>
-				<text
-					class="muted"
-					transform={`translate(14 ${24 + h / 2}) rotate(-90)`}
-					text-anchor="middle"
+			{layer >= 0 && Live ? (
+				<Live
+					model={model}
+					layer={layer}
+					step={step}
+					width={pictureWidth}
+					heads={split && <HeadLinks split={split} at={`${block}/${step.name}`} />}
 				>
-					{grouped(weight.shape.at(-2) ?? "1")} outputs
-				</text>
-				{split ? (
-					Array.from({ length: parts }, (_, i) => {
-						const [x, y] = split[0] === 0 ? [56, 24 + i * size] : [56 + i * size, 24];
-						const inner = Math.max(0.6, size - (size > 4 ? 1.5 : 0.3));
-						return (
-							<rect
-								key={i}
-								data-head={i}
-								data-zoom={`${block}/${step.name}/${i}`}
-								class="head-part"
-								tabindex={i === 0 ? 0 : -1}
-								role="button"
-								aria-label={`${unitName(split[2])} ${i}`}
-								x={x}
-								y={y}
-								width={split[0] === 0 ? w : inner}
-								height={split[0] === 0 ? inner : h}
-								style={{ fill: fill(step.color) }}
-								onClick={(event) => open(i, event.currentTarget)}
-							/>
-						);
-					})
-				) : (
-					<rect
-						x={56}
-						y={24}
-						width={w}
-						height={h}
-						rx={2}
-						style={{ fill: fill(step.color) }}
-					/>
-				)}
-				{split &&
-					size >= 3 &&
-					Array.from({ length: Math.ceil(parts / every) }, (_, i) => i * every).map(
-						(i) =>
-							split[0] === 0 ? (
-								<text
-									key={i}
-									x={50}
-									y={24 + i * size + Math.min(size / 2 + 4, 13)}
-									text-anchor="end"
-									class="muted tabular"
-								>
-									{i}
-								</text>
-							) : (
-								(w / parts) * every > 22 && (
-									<text
-										key={i}
-										x={56 + (i + 0.5) * size}
-										y={h + 40}
-										text-anchor="middle"
-										class="muted tabular"
-									>
-										{i}
-									</text>
-								)
-							),
-					)}
-			</svg>
+					{picture}
+				</Live>
+			) : (
+				picture
+			)}
 			<dl class="matrix-facts">
 				<div>
 					<dt>Shape</dt>
@@ -277,7 +204,216 @@ export function MatrixView({
 					<dd>{step.does}</dd>
 				</div>
 			</dl>
-			{layer >= 0 && Live && <Live model={model} layer={layer} step={step} />}
+		</div>
+	);
+}
+
+type Split = NonNullable<LayerWeight["split"]>;
+
+/** ← and → go from head to head, Enter opens one. */
+const onHeadKey = (event: KeyboardEvent): void => {
+	const own = event.target as SVGElement;
+	const all = [...(event.currentTarget as Element).querySelectorAll<SVGElement>("[data-head]")];
+	const to = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+	if (event.key === "Enter" || event.key === " ") zoomTo(own.dataset.zoom!, own);
+	else if (to) all[Math.max(0, Math.min(all.length - 1, all.indexOf(own) + to))]!.focus();
+	else return;
+	event.preventDefault();
+	event.stopPropagation();
+};
+
+/** The heads beside the cells of a matrix, each as long as its part. */
+function HeadLinks({ split: [axis, parts, unit], at }: { split: Split; at: string }) {
+	return (
+		<div
+			class={`head-links axis-${axis}`}
+			role="group"
+			aria-label={`${unitName(unit)}s`}
+			onKeyDown={onHeadKey}
+		>
+			{Array.from({ length: parts }, (_, i) => (
+				<button
+					type="button"
+					key={i}
+					tabIndex={i === 0 ? 0 : -1}
+					data-head={i}
+					data-zoom={`${at}/${i}`}
+					aria-label={`${unitName(unit)} ${i}`}
+					onClick={(event) => zoomTo(`${at}/${i}`, event.currentTarget)}
+				>
+					{i}
+				</button>
+			))}
+		</div>
+	);
+}
+
+const LEFT = 56;
+
+/** y = W x, to one scale: the inputs above the matrix, the outputs at its right, and one of them. */
+function ProductPicture({
+	step,
+	use,
+	weight,
+	split,
+	block,
+	width,
+	part,
+}: {
+	step: Step;
+	use: WeightUse;
+	weight: LayerWeight;
+	split: LayerWeight["split"];
+	block: string;
+	width: number;
+	/** The only part that is shown, with its own size. */
+	part?: { name: string; axis: number; size: number };
+}) {
+	const isProduct = step.kind === "linear" && weight.shape.length >= 2;
+	const letter = `${step.name.split(".").at(-1)}`;
+	const [outputs, inputs] = weight.shape
+		.slice(-2)
+		.map((n, i) => (part?.axis === i ? BigInt(part.size) : BigInt(n))) as [bigint, bigint];
+	const dims = use.dims.slice(-2);
+	const sizeOf = (i: number, n: bigint) =>
+		part?.axis === i || use.dims.length !== 2 ? grouped(n) : `${dims[i]} = ${grouped(n)}`;
+	const most = Number(inputs > outputs ? inputs : (outputs ?? inputs));
+	const [w, full] = drawn([outputs ?? 1n, inputs], most, width - (isProduct ? 110 : 64), 400);
+	const h = part ? Math.max(full, 36) : full;
+	const top = isProduct ? 46 : 24;
+	const parts = split?.[1] ?? 0;
+	const size = split ? (split[0] === 0 ? h : w) / parts : 0;
+	const every = Math.max(1, Math.ceil(18 / Math.max(size, 0.1)));
+	const rowHeight = Math.min(5, h / 3);
+	const rowY = top + h * 0.36;
+	const height = top + h + (split?.[0] === 1 ? 22 : 8);
+	return (
+		<div class="product-picture">
+			<svg
+				class="data"
+				width={width}
+				height={height}
+				viewBox={`0 0 ${width} ${height}`}
+				role="group"
+				aria-label={`${use.path}: ${use.shape.map((n) => grouped(n)).join(" by ")}`}
+				onKeyDown={onHeadKey}
+			>
+				<text class="muted" x={LEFT + w / 2} y={14} text-anchor="middle">
+					{isProduct ? `x: ${sizeOf(1, inputs)} inputs` : `${grouped(inputs)} inputs`}
+				</text>
+				<text
+					class="muted"
+					transform={`translate(${isProduct ? LEFT + w + 42 : 14} ${top + h / 2}) rotate(-90)`}
+					text-anchor="middle"
+				>
+					{isProduct && h > 150 ? `${letter}: ${sizeOf(0, outputs)} outputs` : ""}
+					{isProduct || h < 60 ? "" : `${grouped(outputs)} outputs`}
+				</text>
+				{isProduct && h <= 150 && (
+					<text class="muted" x={LEFT + w + 32} y={top + h / 2 + 4}>
+						{letter}
+					</text>
+				)}
+				{split ? (
+					Array.from({ length: parts }, (_, i) => {
+						const [x, y] =
+							split[0] === 0 ? [LEFT, top + i * size] : [LEFT + i * size, top];
+						const inner = Math.max(0.6, size - (size > 4 ? 1.5 : 0.3));
+						return (
+							<rect
+								key={i}
+								data-head={i}
+								data-zoom={`${block}/${step.name}/${i}`}
+								class="head-part"
+								tabindex={i === 0 ? 0 : -1}
+								role="button"
+								aria-label={`${unitName(split[2])} ${i}`}
+								x={x}
+								y={y}
+								width={split[0] === 0 ? w : inner}
+								height={split[0] === 0 ? inner : h}
+								style={{ fill: fill(step.color) }}
+								onClick={(event) =>
+									zoomTo(`${block}/${step.name}/${i}`, event.currentTarget)
+								}
+							/>
+						);
+					})
+				) : (
+					<rect
+						x={LEFT}
+						y={top}
+						width={w}
+						height={h}
+						rx={2}
+						style={{ fill: fill(step.color) }}
+					/>
+				)}
+				{split &&
+					size >= 3 &&
+					Array.from({ length: Math.ceil(parts / every) }, (_, i) => i * every).map(
+						(i) =>
+							split[0] === 0 ? (
+								<text
+									key={i}
+									x={LEFT - 6}
+									y={top + i * size + Math.min(size / 2 + 4, 13)}
+									text-anchor="end"
+									class="muted tabular"
+								>
+									{i}
+								</text>
+							) : (
+								(w / parts) * every > 22 && (
+									<text
+										key={i}
+										x={LEFT + (i + 0.5) * size}
+										y={top + h + 16}
+										text-anchor="middle"
+										class="muted tabular"
+									>
+										{i}
+									</text>
+								)
+							),
+					)}
+				{isProduct && (
+					<g class="product-marks" aria-hidden="true">
+						<rect class="chosen" x={LEFT} y={24} width={w} height={12} />
+						<rect
+							x={LEFT + w + 12}
+							y={top}
+							width={12}
+							height={h}
+							style={{ fill: tint(step.color), stroke: fill(step.color) }}
+						/>
+						<rect
+							class="chosen"
+							x={LEFT - 2}
+							y={rowY}
+							width={w + 4}
+							height={rowHeight}
+						/>
+						<path d={`M${LEFT + w + 2} ${rowY + rowHeight / 2}h10`} />
+						<rect
+							class="chosen"
+							x={LEFT + w + 12}
+							y={rowY}
+							width={12}
+							height={rowHeight}
+						/>
+					</g>
+				)}
+			</svg>
+			{isProduct && (
+				<p class="product-says">
+					One output = one row · x: {grouped(inputs)} multiplications
+					{part
+						? `; the ${grouped(outputs)} outputs of ${part.name}: `
+						: `; all ${grouped(outputs)} outputs: `}
+					{grouped(inputs * outputs)}.
+				</p>
+			)}
 		</div>
 	);
 }
@@ -309,19 +445,22 @@ function bytesDerivation(
  * heads that share its keys and values.
  */
 export function HeadView({
+	model,
 	kind,
+	layer,
 	step,
 	head,
 	width,
-	stage,
-}: Pick<Props, "kind" | "step" | "width" | "stage"> & { head: number }) {
+}: Pick<Props, "model" | "kind" | "layer" | "step" | "width"> & { head: number }) {
+	const Live = liveViews.Matrix;
 	const use = step.uses.find((x) => x.shape.length >= 2)!;
 	const own = weightAt(kind, use.path)!;
 	const prefix = use.path.split(".")[0]!;
 	const weights = kind!.weights.filter(
 		(x) => x.path.startsWith(`${prefix}.`) && x.shape.length >= 2 && headSplit(x),
 	);
-	const [, parts, unit] = headSplit(own)!;
+	const [axis, parts, unit] = headSplit(own)!;
+	const [start, , rows] = partRange(own, head);
 	const most = Math.max(...weights.flatMap((x) => x.shape.slice(-2).map(Number)));
 	const columns = width > 720 ? Math.min(weights.length, 4) : 2;
 	const cell = (width - (columns - 1) * 20) / columns;
@@ -346,16 +485,44 @@ export function HeadView({
 				? `${unitName(unit)} ${head} serves heads ` +
 					`${(head * finest) / parts}–${((head + 1) * finest) / parts - 1}.`
 				: `${unitName(unit)} ${head} of ${parts}: no other shares its rows.`;
-	void stage;
+	const picture = (
+		<ProductPicture
+			step={step}
+			use={use}
+			weight={own}
+			split={null}
+			block=""
+			width={Math.min(width, 640)}
+			part={{ name: `${unitName(unit)} ${head}`, axis, size: rows }}
+		/>
+	);
 	return (
 		<div class="head-view">
 			<p>{sentence[0]!.toUpperCase() + sentence.slice(1)}</p>
+			{layer >= 0 && Live ? (
+				<Live
+					model={model}
+					layer={layer}
+					step={step}
+					width={Math.min(width, 900)}
+					part={{ name: `${unitName(unit)} ${head}`, axis, start, size: rows }}
+				>
+					{picture}
+				</Live>
+			) : (
+				picture
+			)}
 			<div
 				class="head-cells"
 				style={{ gridTemplateColumns: `repeat(${columns}, minmax(0, 1fr))` }}
 			>
 				{weights.map((x) => {
-					const [w, h] = drawn(x, most, Math.min(cell, 210), 190);
+					const [w, h] = drawn(
+						[x.shape.at(-2)!, x.shape.at(-1)!],
+						most,
+						Math.min(cell, 210),
+						190,
+					);
 					const [axis, n, name] = headSplit(x)!;
 					const mine = partsOf(x);
 					const size = (axis === 0 ? h : w) / n;

@@ -17,7 +17,7 @@ import { BlockList, Totals } from "./block_list";
 import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
 import { LayerPicture, useLayerLayout } from "./layer_picture";
-import { HeadView, MatrixView } from "./matrix_view";
+import { HeadView, MatrixView, unitName } from "./matrix_view";
 import {
 	asNumber,
 	COMPONENT_NAMES,
@@ -136,6 +136,8 @@ interface Opened {
 	block: Block | null;
 	step: Step | null;
 	head: number | null;
+	/** What the open head is: of queries, or of keys and values. */
+	unit: string;
 }
 
 function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Opened {
@@ -148,10 +150,12 @@ function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Op
 	const split = step
 		? headSplit(weightAt(kind, step.uses.find((x) => x.shape.length >= 2)?.path ?? ""))
 		: null;
+	const isHead = split && head !== undefined && Number(head) < split[1];
 	return {
 		block,
 		step,
-		head: split && head !== undefined && Number(head) < split[1] ? Number(head) : null,
+		head: isHead ? Number(head) : null,
+		unit: isHead ? unitName(split[2]) : "",
 	};
 }
 
@@ -335,7 +339,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 		[names, scheme, prefix],
 	);
 	const variables = variablesOf(state);
-	const { block, step, head } = opened;
+	const { block, step, head, unit } = opened;
 	const walk = useWalk(stage?.steps.length ?? 0, `${state.pass} ${open}`);
 	const walked = walk.index === null ? null : (stage?.steps[walk.index]?.name ?? null);
 	const blocks = useMemo(() => (stage ? blocksOf(stage) : []), [stage]);
@@ -362,6 +366,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 						: ""}
 					{block ? `: ${block.title}` : ""}
 					{step ? `, ${step.name}` : ""}
+					{unit ? `, ${unit} ${head}` : ""}
 				</h2>
 				{level === "layer" && sizes && (
 					<span>
@@ -445,7 +450,14 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 						<Skipped kind={kind} />
 					)
 				) : level === "head" ? (
-					<HeadView kind={kind} stage={stage} step={step!} head={head!} width={width} />
+					<HeadView
+						model={model}
+						kind={kind}
+						layer={isLayer ? open : -1}
+						step={step!}
+						head={head!}
+						width={width}
+					/>
 				) : level === "matrix" ? (
 					<MatrixView
 						model={model}

@@ -296,6 +296,8 @@ export function Skyline({ plate, width, barHeight, most, open, choose }: Props) 
 		(isSmall
 			? "height = parameters"
 			: `one bar per ${perBar > 1 ? `${perBar} layers` : "layer"}, height = parameters`);
+	// the mark above the open bar would stand in the words
+	const isMarkRight = markX > width - textWidth(headline) - 16 && base - openHeight < 32;
 	return (
 		<svg
 			class="skyline data"
@@ -305,7 +307,12 @@ export function Skyline({ plate, width, barHeight, most, open, choose }: Props) 
 			role="group"
 			aria-label={`The whole model: ${pattern}`}
 		>
-			<text class="muted" x={width} y={14} text-anchor="end">
+			<text
+				class="muted"
+				x={isMarkRight ? 0 : width}
+				y={14}
+				text-anchor={isMarkRight ? "start" : "end"}
+			>
 				{headline}
 			</text>
 			{bars.map((i) => (
