@@ -1,8 +1,7 @@
 // A section of the page: what it is about, its finding as the heading, its controls, and what can
 // be copied or saved from it.
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useState } from "preact/hooks";
-import { whilePrinting } from "../lib/printing";
+import { usePrintedState } from "../lib/printing";
 import { settingTexts, state } from "../lib/state";
 import { SectionMenu } from "./export/section_menu";
 import { SectionAnchor } from "./section_link";
@@ -37,14 +36,7 @@ const beginsFolded = (id: string): boolean =>
 	!settingTexts(state).some((x) => !x.isInitial && x.parts.includes(id));
 
 export function Section({ id, topic, title, lead, controls, children }: Props) {
-	const [isFolded, setFolded] = useState(() => beginsFolded(id));
-	useLayoutEffect(() => {
-		let before = isFolded;
-		return whilePrinting(
-			() => setFolded((now) => ((before = now), false)),
-			() => setFolded(before),
-		);
-	}, []);
+	const [isFolded, setFolded] = usePrintedState(() => beginsFolded(id), false);
 	return (
 		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic} data-numbers>
 			<div class="wrap">

@@ -1,6 +1,7 @@
 // Printing: a browser prints what is drawn when the event `beforeprint` ends, so changes are drawn
 // at once.
 import { options } from "preact";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 /** Draws what `change` changes before it returns. */
 export function drawAtOnce(change: () => void): void {
@@ -11,6 +12,27 @@ export function drawAtOnce(change: () => void): void {
 	} finally {
 		options.debounceRendering = debounceRendering;
 	}
+}
+
+/** A state that has another value on paper, and its own one again afterwards. */
+export function usePrintedState<T>(initial: () => T, printed: T) {
+	const [value, set] = useState(initial);
+	useLayoutEffect(() => {
+		let own: { value: T } | null = null;
+		return whilePrinting(
+			() =>
+				set((now) => {
+					own ??= { value: now };
+					return printed;
+				}),
+			() => {
+				const before = own;
+				own = null;
+				if (before) set(() => before.value);
+			},
+		);
+	}, []);
+	return [value, set] as const;
 }
 
 /**

@@ -2,14 +2,13 @@
 // opens its derivation.
 import "./tensors.css";
 import { Fragment } from "preact";
-import { useLayoutEffect, useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import { data, type ModelData } from "../../lib/data";
 import { formula, shareFormula, type Derivation } from "../../lib/derivation";
 import { grouped, matchWords } from "../../lib/format";
-import { whilePrinting } from "../../lib/printing";
+import { usePrintedState } from "../../lib/printing";
 import { change, useAppState, type State } from "../../lib/state";
 import {
 	inFactor,
@@ -255,6 +254,7 @@ function Heading({ sort }: { sort: string }) {
 
 /** Rows that are open before one opens or closes parts; on a phone, where a row takes four lines, none. */
 const FIRST_ROWS = 24;
+const NONE: ReadonlySet<number> = new Set();
 
 function firstClosed(sections: readonly ModelSection[]): ReadonlySet<number> {
 	let rows = matchMedia("(max-width: 760px)").matches ? Infinity : 0;
@@ -264,14 +264,7 @@ function firstClosed(sections: readonly ModelSection[]): ReadonlySet<number> {
 export function Tensors({ model }: { model: ModelData }) {
 	const state = useAppState("find", "names", "sort");
 	const sections = model.sections as ModelSection[];
-	const [closed, setClosed] = useState(() => firstClosed(sections));
-	useLayoutEffect(() => {
-		let before = closed;
-		return whilePrinting(
-			() => setClosed((now) => ((before = now), new Set())),
-			() => setClosed(before),
-		);
-	}, []);
+	const [closed, setClosed] = usePrintedState(() => firstClosed(sections), NONE);
 	const matches = matchWords(state.find);
 	const groups = sections
 		.map((section, index) => ({
