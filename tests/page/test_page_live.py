@@ -156,6 +156,16 @@ def test_dot_product_of_a_row_is_the_output(tab: Any, step: str) -> None:
             assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-4, abs=1e-4)
 
 
+def test_sizing_of_a_tiny_model_is_folded_and_opens(tab: Any) -> None:
+    folded = "all => all.map(x => x.closest('section').id)"
+    for ids in (["hardware", "memory", "speed", "layouts"], ["hardware", "speed", "layouts"]):
+        assert tab.locator(".unfold").evaluate_all(folded) == ids
+        assert not tab.locator("#speed table").count()
+        tab.click("nav a[href*='section=memory']")
+        wait_until_drawn(tab)
+        tab.wait_for_selector("#memory table", state="attached")
+
+
 def test_expectation_after_each_layer_ends_in_the_logits(tab: Any) -> None:
     rows = tab.locator("[data-lens]").evaluate_all(
         "all => all.map(x => [...x.children].map(y => y.textContent))"

@@ -1,6 +1,7 @@
 // A section of the page: what it is about, its finding as the heading, its controls, and what can
 // be copied or saved from it.
-import type { ComponentChildren } from "preact";
+import { createContext, type ComponentChildren } from "preact";
+import { useContext } from "preact/hooks";
 import { usePrintedState } from "../lib/printing";
 import { settingTexts, state } from "../lib/state";
 import { SectionMenu } from "./export/section_menu";
@@ -27,16 +28,23 @@ const FOLDED_ON_PHONES: readonly string[] = [
 	"tensors",
 ];
 
-/** Whether a section begins folded: on a phone, unless the address asks for it. */
-const beginsFolded = (id: string): boolean =>
-	FOLDED_ON_PHONES.includes(id) &&
-	matchMedia("(max-width: 620px)").matches &&
+/** The sections of a model that say little of it, and why: they begin folded at any width. */
+export const Minor = createContext<{ sections: readonly string[]; why: string }>({
+	sections: [],
+	why: "",
+});
+
+/** Whether a section begins folded: if it is minor or on a phone, unless the address asks for it. */
+const beginsFolded = (id: string, isMinor: boolean): boolean =>
+	(isMinor || (FOLDED_ON_PHONES.includes(id) && matchMedia("(max-width: 620px)").matches)) &&
 	state.section !== id &&
 	location.hash !== `#${id}` &&
 	!settingTexts(state).some((x) => !x.isInitial && x.parts.includes(id));
 
 export function Section({ id, topic, title, lead, controls, children }: Props) {
-	const [isFolded, setFolded] = usePrintedState(() => beginsFolded(id), false);
+	const minor = useContext(Minor);
+	const isMinor = minor.sections.includes(id);
+	const [isFolded, setFolded] = usePrintedState(() => beginsFolded(id, isMinor), false);
 	return (
 		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic} data-numbers>
 			<div class="wrap">
@@ -54,6 +62,7 @@ export function Section({ id, topic, title, lead, controls, children }: Props) {
 						</div>
 					)}
 					{!isFolded && lead && <p class="lead">{lead}</p>}
+					{isFolded && isMinor && <p class="lead">{minor.why}</p>}
 				</div>
 				{isFolded ? (
 					<button

@@ -4,6 +4,9 @@ import type { SectionLink } from "../components/header";
 import { InTurn } from "../components/in_turn";
 import type { ModelData } from "../lib/data";
 import { liveOf, liveViews } from "../lib/live_views";
+import { sizesOf } from "../lib/sizing/data";
+import { weightBytes } from "../lib/sizing/fit";
+import { Minor } from "../components/section";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
@@ -69,6 +72,16 @@ const SECTIONS: readonly PageSection[] = [
 	{ id: "tensors", name: "Tensors", draw: (model) => <Tensors model={model} /> },
 ];
 
+const TINY = 10_000_000n;
+const OF_TINY_MODELS = {
+	sections: ["hardware", "memory", "speed", "layouts"],
+	why: "With less than 10 MB of weights it fits on each of these GPUs; launching kernels, which these bounds leave out, takes most of a step.",
+};
+const isTiny = (model: ModelData): boolean => {
+	const sizes = sizesOf(model);
+	return weightBytes(sizes, sizes.dtype) < TINY;
+};
+
 export const sectionsOf = (model: ModelData): readonly PageSection[] =>
 	SECTIONS.filter((x) => x.isShown?.(model) ?? true);
 
@@ -83,7 +96,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 			</InTurn>
 		));
 	return (
-		<>
+		<Minor.Provider value={isTiny(model) ? OF_TINY_MODELS : { sections: [], why: "" }}>
 			<Hero
 				model={model}
 				skyline={<PlateSkyline model={model} barHeight={96} />}
@@ -111,6 +124,6 @@ export function ModelPage({ model }: { model: ModelData }) {
 				{drawn(all.slice(first, end))}
 			</div>
 			{drawn(all.slice(end))}
-		</>
+		</Minor.Provider>
 	);
 }

@@ -281,7 +281,7 @@ export interface Suggestion {
 	total: bigint;
 }
 
-const weightBytes = (sizes: Sizes, name: string) =>
+export const weightBytes = (sizes: Sizes, name: string) =>
 	BigInt(sizes.dtypes.find((x) => x.name === name)!.bytes);
 
 /**

@@ -4,20 +4,28 @@ import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
-import { shownLayer } from "./heads";
+import { HeadMap, shownHead, shownLayer } from "./heads";
 import { Cache, HeadSteps, Rotation, Strip, tokenOf } from "./layer_values";
+import { DotProduct, productAt } from "./live_matrix";
 import { stagesOf } from "../plate/plate_model";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
-import { Shapes } from "../tour/tour_shapes";
+import { productOf, ShapeList, Shapes } from "../tour/tour_shapes";
 import type { TourStop } from "../tour/tour_stops";
 
 const SHOWN_TOKENS = 5;
 const SHOWN_STRIPS = 4;
 
+interface StopValues {
+	model: ModelData;
+	story: Story;
+	token: number;
+	stop: TourStop;
+}
+
 export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }) {
-	const state = useAppState("token", "temperature");
+	const state = useAppState("token", "temperature", "layer", "head");
 	const story = useStory(model);
-	if (!story?.length) return <Shapes stop={stop} />;
+	if (!story?.length) return <Shapes model={model} stop={stop} />;
 	const token = shownToken(story, state);
 	const text = story.model.tokenizer.show(story.ids[token]!);
 	const temperature = state.temperature || 1;
@@ -29,18 +37,32 @@ export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }
 				</p>
 			) : stop.name === "rope" ? (
 				<Rotation model={model} story={story} />
-			) : stop.name === "scores" || stop.name === "softmax" ? (
+			) : stop.name === "scores" ? (
 				<HeadSteps model={model} story={story} />
+			) : stop.name === "softmax" ? (
+				shownHead(model, story, state) && <HeadMap model={model} story={story} />
 			) : stop.name === "cache" ? (
 				<Cache model={model} story={story} />
 			) : stop.name === "logits" || stop.name === "next_token" ? (
 				<Likely story={story} token={token} temperature={temperature} />
 			) : (
-				<Strips model={model} story={story} token={token} stop={stop} />
+				<>
+					<Strips model={model} story={story} token={token} stop={stop} />
+					<OneOutput model={model} story={story} token={token} stop={stop} />
+				</>
 			)}
-			<Shapes stop={stop} />
+			<ShapeList stop={stop} />
 		</div>
 	);
+}
+
+/** The first output of the stop's first product, as the sum of its products. */
+function OneOutput({ model, story, token, stop }: StopValues) {
+	const state = useAppState("layer");
+	const step = productOf(model, stop);
+	if (!step || !/^\d+$/.test(stop.place)) return null;
+	const product = productAt(story, shownLayer(model, state), step, token);
+	return product && <DotProduct step={step} product={product} row={0} />;
 }
 
 /** The most likely next tokens. */
@@ -84,17 +106,7 @@ function Likely({
 }
 
 /** The numbers that the stop's steps left for the chosen token. */
-function Strips({
-	model,
-	story,
-	token,
-	stop,
-}: {
-	model: ModelData;
-	story: Story;
-	token: number;
-	stop: TourStop;
-}) {
+function Strips({ model, story, token, stop }: StopValues) {
 	const state = useAppState("layer");
 	const { values } = story.passes[token]!;
 	const prefix = /^\d+$/.test(stop.place) ? `layers.${shownLayer(model, state)}.` : "";

@@ -9,6 +9,7 @@ import { formula } from "../../lib/derivation";
 import { liveViews } from "../../lib/live_views";
 import { parseLayer } from "../../lib/settings";
 import { change, state as appState, useAppState } from "../../lib/state";
+import { useMedia } from "../../lib/use_media";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
@@ -112,6 +113,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const ref = useRef<HTMLDivElement>(null);
 	const isFirst = useRef(true);
 	const [isPlaying, setPlaying] = useState(false);
+	const isNarrow = useMedia("(max-width: 600px)");
 	useLayoutEffect(() => {
 		open(model, stop, isFirst.current);
 		isFirst.current = false;
@@ -136,6 +138,9 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	}, [isPlaying, index]);
 	const move = (to: number) => {
 		setPlaying(false);
+		// what has the focus may go with its stop
+		if (document.activeElement?.closest(".tour-body"))
+			ref.current!.focus({ preventScroll: true });
 		goTo(Math.max(0, Math.min(last, to)));
 	};
 	const play = () => (isStill() ? move(index + 1) : setPlaying(!isPlaying));
@@ -221,12 +226,24 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 						</span>
 						<Words stop={stop} />
 					</div>
-					<p class="tour-count">
-						<Count model={model} stop={stop} />
-					</p>
+					<Question
+						key={stop.name}
+						model={model}
+						stop={stop}
+						before={stops[index - 1]?.so_far ?? "0"}
+					/>
 				</div>
-				{Values ? <Values model={model} stop={stop} /> : <Shapes stop={stop} />}
-				<Code model={model} stop={stop} />
+				{Values ? (
+					<Values model={model} stop={stop} />
+				) : (
+					<Shapes model={model} stop={stop} />
+				)}
+				<Code
+					key={`${stop.name} ${isNarrow}`}
+					model={model}
+					stop={stop}
+					open={!isNarrow && !Values}
+				/>
 			</div>
 		</div>
 	);
@@ -242,6 +259,35 @@ function Words({ stop }: { stop: TourStop }) {
 			</p>
 			{stop.formula && <p class="tour-formula">{stop.formula}</p>}
 		</>
+	);
+}
+
+/** What the stop adds: first a question, then the number and how it follows. */
+function Question({ model, stop, before }: { model: ModelData; stop: TourStop; before: string }) {
+	const [isShown, setShown] = useState(false);
+	if (stop.adds === "0")
+		return (
+			<p class="tour-count">
+				<Count model={model} stop={stop} />
+			</p>
+		);
+	return (
+		<div class="tour-question">
+			<p>
+				<strong>How many parameters does this add?</strong>{" "}
+				<button
+					type="button"
+					class="button"
+					aria-expanded={isShown}
+					onClick={() => setShown(!isShown)}
+				>
+					{isShown ? "Hide the answer" : "Show the answer"}
+				</button>
+			</p>
+			<p class="tour-count" aria-live="polite">
+				{isShown ? <Count model={model} stop={stop} /> : <>So far {before}</>}
+			</p>
+		</div>
 	);
 }
 
@@ -266,15 +312,15 @@ function Count({ model, stop }: { model: ModelData; stop: TourStop }) {
 	);
 }
 
-function Code({ model, stop }: { model: ModelData; stop: TourStop }) {
+function Code({ model, stop, open }: { model: ModelData; stop: TourStop; open: boolean }) {
 	if (!stop.code.length) return null;
 	const indent = Math.min(...stop.code.map((x) => x.text.search(/\S/)));
 	return (
-		<figure class="tour-code">
-			<figcaption class="caption">
-				{stop.code.length === 1 ? "Its line" : "Its lines"} of <code>llamath code</code>,
-				numbered as in the file of {model.name}
-			</figcaption>
+		<details class="tour-code" open={open}>
+			<summary class="caption">
+				Code: {stop.code.length === 1 ? "its line" : "its lines"} of{" "}
+				<code>llamath code</code>, numbered as in the file of {model.name}
+			</summary>
 			<ol>
 				{stop.code.map((x) => (
 					<li key={x.line} value={x.line}>
@@ -282,7 +328,7 @@ function Code({ model, stop }: { model: ModelData; stop: TourStop }) {
 					</li>
 				))}
 			</ol>
-		</figure>
+		</details>
 	);
 }
 
@@ -302,14 +348,15 @@ function Handout({ model }: { model: ModelData }) {
 						<strong>Why?</strong> {x.why}
 					</p>
 					{x.formula && <p class="tour-formula">{x.formula}</p>}
-					<Shapes stop={x} />
+					<Shapes model={model} stop={x} />
 					<p class="tour-count">
+						{x.adds === "0" ? "" : "How many parameters does this add? "}
 						{x.adds === "0"
 							? "Adds no parameters"
 							: `Adds ${[...new Set([x.symbols, x.numbers, x.adds])].filter(Boolean).join(" = ")}`}
 						; so far {x.so_far}
 					</p>
-					<Code model={model} stop={x} />
+					<Code model={model} stop={x} open />
 				</article>
 			))}
 		</div>
