@@ -64,7 +64,7 @@ def test_llama_2_7b_to_llama_3_8b_has_three_causes() -> None:
     causes = {x.cause: x for x in report.causes}
     assert {name: x.delta for name, x in causes.items()} == {
         "vocabulary": 788_529_152,
-        "wider MLP": 1_308_622_848,
+        "wider FFN": 1_308_622_848,
         "fewer KV heads": -805_306_368,
     }
     assert [(x.path, x.delta) for x in causes["vocabulary"].parts] == [
@@ -99,11 +99,11 @@ def test_a_change_of_layers_is_one_cause() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "cause", "delta"),
     [
-        ("mistral-7b", "mixtral-8x7b", "experts instead of an MLP", 46_702_792_704 - 7_241_732_096),
-        ("mixtral-8x7b", "mistral-7b", "an MLP instead of experts", 7_241_732_096 - 46_702_792_704),
+        ("mistral-7b", "mixtral-8x7b", "experts instead of an FFN", 46_702_792_704 - 7_241_732_096),
+        ("mixtral-8x7b", "mistral-7b", "an FFN instead of experts", 7_241_732_096 - 46_702_792_704),
         ("classic-405b", "llama-3.1-405b", "head no longer tied", 128_256 * 16_384),
         ("classic-405b", "llama-3.1-405b", "no learned positions", -2048 * 16_384),
-        ("classic-405b", "llama-3.1-405b", "a gate in the MLP", 126 * 16_384 * 53_248),
+        ("classic-405b", "llama-3.1-405b", "a gate in the FFN", 126 * 16_384 * 53_248),
         ("llama-3.1-405b", "classic-405b", "head tied to the embedding", -128_256 * 16_384),
         ("qwen2.5-7b", "qwen3-8b", "no biases", None),
         ("qwen2.5-7b", "qwen3-8b", "QK norms", None),

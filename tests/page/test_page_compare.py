@@ -47,7 +47,7 @@ def test_waterfall_leads_from_one_total_to_the_other(
         along = [x for x in report.causes if (x.delta > 0) is (report.delta > 0)]
         along.sort(key=lambda x: abs(x.delta), reverse=True)
         heading = tab.text_content("#causes h2")
-        named = [x.cause.replace("MLP", "FFN") for x in along]
+        named = [x.cause for x in along]
         # the largest first
         assert heading.index(named[0]) == min(heading.index(x) for x in named if x in heading)
 

@@ -437,7 +437,7 @@ def _derived(letters: Mapping[str, int], has_meta: bool) -> Iterator[_DerivedSiz
         )
     if F and d:
         yield _DerivedSize(
-            says="MLP width over model width",
+            says="FFN size over hidden size",
             formula="F / d",
             value=F // d if F % d == 0 else round(F / d, 4),
         )

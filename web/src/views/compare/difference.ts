@@ -41,17 +41,13 @@ export interface Difference {
 
 export const difference = data.difference as Difference;
 
-/** The field's word for the feed-forward network. */
-export const inFieldWords = (text: string): string => text.replace(/\bMLP\b/g, "FFN");
-
 export const isSameModel = ({ weights, config }: Difference): boolean =>
 	!weights.length && !config.length;
 
 const magnitude = (n: Digits) => (BigInt(n) < 0n ? -BigInt(n) : BigInt(n));
 
 function causeName({ kind, cause, delta }: Cause): string {
-	const name = inFieldWords(cause);
-	return kind === "V" ? `a ${BigInt(delta) > 0n ? "larger" : "smaller"} ${name}` : name;
+	return kind === "V" ? `a ${BigInt(delta) > 0n ? "larger" : "smaller"} ${cause}` : cause;
 }
 
 const joined = (names: string[]) =>

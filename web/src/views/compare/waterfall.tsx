@@ -8,7 +8,7 @@ import { formula } from "../../lib/derivation";
 import { compactCount, grouped, signed } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { modelPart } from "../../lib/model_parts";
-import { inFieldWords, type Cause, type Difference } from "./difference";
+import { type Cause, type Difference } from "./difference";
 
 const BAR = 30;
 const ROW = 50;
@@ -222,18 +222,18 @@ function Picture({ difference, whole }: { difference: Difference; whole: number 
 					{difference.causes.map((x, i) => (
 						<tr key={x.label} role="row">
 							<th scope="row" role="rowheader">
-								<span class="cause">{inFieldWords(x.label)}</span>
+								<span class="cause">{x.label}</span>
 								{x.where.length <= MAX_PLACE && (
-									<span class="caption">{inFieldWords(x.where)}</span>
+									<span class="caption">{x.where}</span>
 								)}
 							</th>
 							<td class="n" role="cell">
 								<NumberButton
 									derive={() => ({
-										title: inFieldWords(x.label),
+										title: x.label,
 										lines: [x.where, ...x.of.map((y) => formula(...y))],
 									})}
-									label={inFieldWords(x.label)}
+									label={x.label}
 								>
 									{signed(x.delta)}
 								</NumberButton>

@@ -15,8 +15,8 @@ from .weight_terms import WeightTerm, unique_letters, weight_terms
 
 METHOD = (
     "causes are applied one at a time in a fixed order, from the smaller model to the larger: "
-    "sizes first (vocabulary, layers, width, "
-    "heads, KV heads, head size, MLP, experts), then structure; each is measured with the "
+    "sizes first (vocabulary, layers, hidden size, "
+    "heads, KV heads, head dim, FFN, experts), then structure; each is measured with the "
     "earlier ones applied (of the experts' width "
     "and number, the one that decreases comes first). The comparison the other way round has the "
     "same causes with opposite signs."
@@ -27,11 +27,11 @@ _ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """The order in which letters change, L being the layers; others follow by name."""
 
 CAUSE_TITLES = {
-    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "width",
-    "H": "heads", "Hh": "heads and head size",
-    "K": "KV heads", "h": "head size", "F": "MLP width", "Fs": "shared expert width",
+    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "hidden size",
+    "H": "heads", "Hh": "heads and head dim",
+    "K": "KV heads", "h": "head dim", "F": "FFN size", "Fs": "shared expert width",
     "Fe": "expert width", "E": "experts",
-    "S": "shared experts", "attention": "type of attention", "mlp": "type of MLP",
+    "S": "shared experts", "attention": "type of attention", "mlp": "type of FFN",
     "shared": "type of shared experts",
     "positions": "learned positions", "head": "head", "norms": "norms", "biases": "biases",
 }  # fmt: skip
@@ -46,12 +46,12 @@ _CHANGES = {
     "C": ("more positions", "fewer positions"),
     "L": ("more layers", "fewer layers"),
     "kinds": ("different mix of layers", "different mix of layers"),
-    "d": ("larger width", "smaller width"),
+    "d": ("larger hidden size", "smaller hidden size"),
     "H": ("more heads", "fewer heads"),
     "Hh": ("more, smaller heads", "fewer, larger heads"),
     "K": ("more KV heads", "fewer KV heads"),
     "h": ("larger heads", "smaller heads"),
-    "F": ("wider MLP", "narrower MLP"),
+    "F": ("wider FFN", "narrower FFN"),
     "Fe": ("wider experts", "narrower experts"),
     "Fs": ("wider shared expert", "narrower shared expert"),
     "E": ("more experts", "fewer experts"),
@@ -60,7 +60,7 @@ _CHANGES = {
 """Words for the increase and the decrease of a dimension."""
 
 
-_GROUP_NAMES = {"embedding": "embedding", "mlp": "MLP", "norm": "norms"}
+_GROUP_NAMES = {"embedding": "embedding", "mlp": "FFN", "norm": "norms"}
 
 
 class CausePart(Record):

@@ -10,7 +10,7 @@ from .weight_terms import WeightTerm
 
 _NAMES = {
     "attention": "different attention",
-    "mlp": "different MLP",
+    "mlp": "different FFN",
     "norms": "norms",
     "biases": "biases",
     "kinds": "different mix of layers",
@@ -19,7 +19,7 @@ _LATENT, _STATE = "attn.k_up.weight", ("attn.a_log", "attn.conv.weight")
 _SINGLE_FEATURES = {
     "attn.gate": "a gate in attention",
     "attn.sinks": "attention sinks",
-    "mlp.gate": "a gate in the MLP",
+    "mlp.gate": "a gate in the FFN",
 }
 """The name of a difference whose paths all begin with the key."""
 
@@ -56,7 +56,7 @@ def structural_cause(kind: str, a: list[WeightTerm], b: list[WeightTerm], paths:
     ):
         return _presence(name, _has(a, paths), _has(b, paths))
     if kind == "mlp" and _has_experts(a) != _has_experts(b):
-        return "experts instead of an MLP" if _has_experts(b) else "an MLP instead of experts"
+        return "experts instead of an FFN" if _has_experts(b) else "an FFN instead of experts"
     if kind == "mlp" and _has_dense_mlp(a) != _has_dense_mlp(b):
         return "dense layers" if _has_dense_mlp(b) else "no dense layers"
     if kind == "attention" and (ours := _mixer_names(a)) != (theirs := _mixer_names(b)):
