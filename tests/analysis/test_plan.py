@@ -585,7 +585,7 @@ def test_no_plan_exits_with_1() -> None:
     "args, message",
     [
         (("llama-3-8b",), "--on"),
-        (("llama-3-8b", "--on", "8xh10"), "unknown GPU"),
+        (("llama-3-8b", "--on", "8xh1000"), "unknown GPU"),
         (("llama-3-8b", "--on", "0xh100"), "0 devices"),
         (("llama-3-8b", "--on", "8x mem=80GiB bw=2TB/s"), "no FLOP/s figure"),
         (("llama-3-8b", "--on", "8xh100", "--layout", "tp=3"), "TP 3: 8 GPUs"),

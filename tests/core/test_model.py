@@ -41,7 +41,7 @@ def test_models_survive_pickling_and_copying(slug: str) -> None:
 
 
 def test_text_model_of_a_wrapper_survives_pickling() -> None:
-    text = dict(read_preset("gemma-3-27b").config)
+    text = dict(read_preset("gemma-3-27b").config["text_config"])
     model = llamath.load(
         {
             "model_type": "gemma3",

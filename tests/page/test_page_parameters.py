@@ -136,9 +136,9 @@ def test_a_lens_states_its_factor(browser: Any, tmp_path: Path) -> None:
         text = tab.text_content("#parameters svg")
         share, factor = re.search(r"The other ([\d.]+)\s%, magnified (\d+) ×", text).groups()  # type: ignore[union-attr]
         assert abs(100 / float(share) - int(factor)) < 1
-        assert "97.4" in tab.text_content("#parameters h2") and "8 of 256 experts (3.13\u00a0%)" in tab.text_content(
+        assert "97.4" in tab.text_content(
             "#parameters h2"
-        )
+        ) and "8 of 256 experts (3.13\u00a0%)" in tab.text_content("#parameters h2")
     with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
         assert tab.text_content("#parameters h2") == "Seven of ten parameters are in the FFN"
         assert "magnified" not in tab.text_content("#parameters svg")

@@ -425,6 +425,19 @@ def walk(block: Block) -> Iterator[Leaf]:
     return (leaf for name, _ in block.children for leaf in walk_field(block, name, 0, memo))
 
 
+def weight_at(block: Block, path: str) -> Weight | None:
+    """Return the weight of a path without walking the others; None if there is none."""
+    found: Any = block
+    for part in path.split("."):
+        if isinstance(found, Stack):
+            at = int(part) - found.first if part.isdecimal() else -1
+            found = found[at] if 0 <= at < int(found.n) else None
+        else:
+            known = isinstance(found, Block) and part in dict(found.children)
+            found = found.child(part) if known else None
+    return found if isinstance(found, Weight) else None
+
+
 def walk_field(
     block: Block, name: str, depth: int = 0, memo: _Memo | None = None
 ) -> Iterator[Leaf]:

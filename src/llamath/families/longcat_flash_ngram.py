@@ -34,6 +34,8 @@ class NGramTable(Block):
     rows: Embedding
     projection: Linear
 
+    forward = counted_only("LongCat's tables of n-grams")
+
 
 class NGramEmbedding(Embedding):
     """The mean of a token's row and of those that the n-grams ending at it choose."""

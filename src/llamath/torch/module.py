@@ -22,7 +22,7 @@ from ..core.latent_attention import IndexedAttention, WindowKeys
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
 from ..core.positions import Rope
-from ..core.tree import Block, Stack, Weight, walk
+from ..core.tree import Block, Stack, Weight, walk, weight_at
 from ..utils.errors import LlamathError
 from .forward_context import AttentionPattern, shared_pattern
 from .kv_cache import Cache, KVCache, LayerCache, RecurrentState, WindowCache
@@ -355,14 +355,14 @@ def local_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield this rank's shard of every parameter and buffer by path, tied weights once, by the path
     of the one with values of its own.
     """
-    tied = {
-        x.path for x in (walk(module.spec) if isinstance(module, Module) else ()) if x.weight.tied
-    }
     named = (
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     )
-    yield from ((path, local_tensor(x)) for path, x in named if path not in tied)
+    for path, x in named:
+        weight = weight_at(module.spec, path) if isinstance(module, Module) else None
+        if weight is None or not weight.tied:
+            yield path, local_tensor(x)
 
 
 def tie_weights(module: Module, spec: Block) -> None:

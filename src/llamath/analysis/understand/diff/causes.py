@@ -27,7 +27,8 @@ _ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """The order in which letters change, L being the layers; others follow by name."""
 
 CAUSE_TITLES = {
-    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers", "d": "hidden size",
+    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers",
+    "d": "hidden size",
     "H": "heads", "Hh": "heads and head dim",
     "K": "KV heads", "h": "head dim", "F": "FFN size", "Fs": "shared expert width",
     "Fe": "expert width", "E": "experts",
