@@ -185,7 +185,7 @@ def test_modern_design_of_the_same_size() -> None:
     args = "405B --like classic --set num_hidden_layers=80 --set n_head=128 --bounds ffn_ratio=4".split()
     text = run(*args).stdout
     assert (
-        "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
+        "403,350,487,040" in text and "a gate in the FFN" in text and "no learned positions" in text
     )
     output = json.loads(run(*args, "--json").stdout)
     other = output["contrast"]
