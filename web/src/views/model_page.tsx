@@ -75,7 +75,7 @@ const SECTIONS: readonly PageSection[] = [
 const TINY = 10_000_000n;
 const OF_TINY_MODELS = {
 	sections: ["hardware", "memory", "speed", "layouts"],
-	why: "With less than 10 MB of weights it fits on each of these GPUs; launching kernels, which these bounds leave out, takes most of a step.",
+	why: "With less than 10 MB of weights it fits on each of these GPUs; these bounds leave out the launching of kernels, which may be most of so short a step.",
 };
 const isTiny = (model: ModelData): boolean => {
 	const sizes = sizesOf(model);
