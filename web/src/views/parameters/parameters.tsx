@@ -46,13 +46,17 @@ function Finding({
 	whole: bigint;
 }) {
 	const most = largest(cells);
-	const text = finding(measure, cells, whole, chosenExperts(model));
+	const experts = chosenExperts(model);
+	const text = finding(measure, cells, whole, experts);
 	if (!most || !/\d/.test(text)) return <>{text}</>;
 	const usedLine =
 		most.active < most.size &&
 		formula(
 			"in use / all",
-			`${grouped(most.active)} / ${grouped(most.size)}`,
+			`${grouped(most.active)} / ${grouped(most.size)}` +
+				(experts && text.includes("experts (")
+					? ` = ${grouped(experts[0])} / ${grouped(experts[1])}`
+					: ""),
 			share(most.active, most.size),
 		);
 	const derive = () => ({ title: most.name, lines: [...most.derive().lines, usedLine] });
