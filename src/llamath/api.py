@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from .generation.sampling_parameters import DEFAULT_MAX_TOKENS
-from .hardware import Device
+from .hardware import Device, unknown_bandwidth
 from .loading import NamedSource, Source, Via, load, load_family
 from .model import FamilyModel, Model, TensorModel, with_passes
 from .utils.errors import Argument, ArgumentError, Call, LlamathError, Name, UnknownModel, safe
@@ -1357,10 +1357,7 @@ def answer_plan_serving(model: FamilyModel, question: ServingPlanQuestion) -> Se
 
 def _check_cluster(on: tuple[int, Device]) -> None:
     if not on[1].bandwidth:
-        raise LlamathError(
-            f"a plan needs the memory bandwidth of {on[1].title}, which is not known",
-            hint="give it after the name, like 'NAME bw=500GB/s bf16=60TF'",
-        )
+        raise unknown_bandwidth("a plan", on[1])
 
 
 def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:

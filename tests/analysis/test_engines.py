@@ -558,3 +558,10 @@ def test_refusal_for_memory_offers_what_starts() -> None:
     ]
     assert plan("llama-3.1-405b", "8xh100", "vllm", dtype="fp8").starts
     assert plan("llama-3.1-405b", "16xh100", "vllm").starts
+
+
+def test_floats_that_were_asked_for_fall_back_to_none() -> None:
+    assert not plan("gemma-2-2b", "t4", "vllm", dtype="fp32").warnings
+    assert not plan("gemma-2-2b", "l4", "vllm").warnings
+    packed = plan("gemma-2-2b", "t4", "vllm", dtype="fp8")
+    assert any("Falling back to torch.float32" in x.says for x in packed.warnings)

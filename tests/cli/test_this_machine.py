@@ -387,3 +387,10 @@ def test_note_of_this_machine_is_one_line_of_words(machine: Machine) -> None:
     assert re.fullmatch(
         r"2 × NVIDIA GeForce RTX 4090, 23\.99 GiB each; [^\n]+", machine.find().line
     )
+
+
+def test_blank_lines_of_a_tool_are_read_in_linear_time(machine: Machine) -> None:
+    """A million of them took hours in a pattern that began at each and went on over all others."""
+    machine.tool("system_profiler", "head -c 1000000 /dev/zero | tr '\\0' '\\n'; echo '  Chip: M9'")
+    found = machine.find(system="Darwin")
+    assert found.processor == "M9" and not found.gpus

@@ -6,8 +6,8 @@ import os
 
 from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.sentencepiece import parse_sentencepiece
-from ..checkpoint.formats.source import LocalFile
-from ..utils.errors import FormatError, safe
+from ..checkpoint.formats.source import read_small_file
+from ..utils.errors import FormatError
 
 _TOKENIZER_FILES = (
     "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -37,14 +37,7 @@ def find_tokenizer_files(folder: str) -> dict[str, str]:
 
 def read_tokenizer_file(path: str) -> bytes:
     """Read a tokenizer file of limited size."""
-    with LocalFile(path) as source:
-        if source.size > _MAX_BYTES:
-            raise FormatError(
-                "too_large",
-                f"{safe(path)}: expected a file of at most "
-                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
-            )
-        return source.read(0, source.size)
+    return read_small_file(path, "a file", _MAX_BYTES)
 
 
 def count_tiktoken_ranks(data: bytes) -> int | None:

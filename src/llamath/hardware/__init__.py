@@ -65,6 +65,14 @@ def _smallest_with(sizes: Sequence[Device], memory: int) -> Device:
     return next((x for x in sizes if x.nominal >= memory), sizes[-1])
 
 
+def unknown_bandwidth(what: str, device: Device) -> LlamathError:
+    """Return the error of something that needs the bandwidth of a device."""
+    return LlamathError(
+        f"{what} needs the memory bandwidth of {device.title}, which is not known",
+        hint="give it after the name, like 'NAME bw=500GB/s bf16=60TF'",
+    )
+
+
 def parse_device(text: str) -> Device:
     """Parse the name or the description of a device; without a memory it is an error."""
     found = _parse_device_spec(text) if "=" in text else find_device(text)

@@ -363,7 +363,7 @@ def _find_processor(tools: Tools) -> tuple[str, int]:
 
 def _find_apple(tools: Tools) -> ThisMachine:
     text, problem = tools.run("system_profiler", "SPHardwareDataType")
-    words = dict(re.findall(r"^\s*([A-Za-z ]{1,40}): *(.{1,80})$", text, re.MULTILINE))
+    words = dict(re.findall(r"^ *([A-Z][A-Za-z ]{0,39}): *(.{1,80})$", text, re.MULTILINE))
     chip = safe(words.get("Chip", ""), 60)
     size = re.match(r"(\d{1,4}) GB", words.get("Memory", ""))
     cores = re.match(r"(\d{1,3})", words.get("Total Number of Cores", ""))

@@ -11,8 +11,7 @@ from typing import Any
 from ..checkpoint.formats import gguf as gguf_format
 from ..checkpoint.formats.folder import LocalFolder, resolve_inside
 from ..checkpoint.formats.gguf import Array, values
-from ..checkpoint.formats.source import LocalFile
-from ..utils.errors import FormatError, safe
+from ..checkpoint.formats.source import LocalFile, read_small_file
 from ..utils.strict_json import read_json
 from .tokenizer import Tokenizer
 
@@ -114,14 +113,8 @@ def _additional_templates(path: str) -> dict[str, str]:
 
 def read_template_file(path: str) -> str:
     """Return the template in a file."""
-    with LocalFile(path) as source:
-        if source.size > MAX_TEMPLATE_BYTES:
-            raise FormatError(
-                "too_large",
-                f"{safe(path)}: expected a chat template of at most "
-                f"{MAX_TEMPLATE_BYTES:,} bytes, found {source.size:,}",
-            )
-        return source.read(0, source.size).decode("utf-8", "replace")
+    data = read_small_file(path, "a chat template", MAX_TEMPLATE_BYTES)
+    return data.decode("utf-8", "replace")
 
 
 def _templates_in_gguf(path: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.manifest import Manifest
 from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNIGRAM, parse_sentencepiece
-from ..checkpoint.formats.source import LocalFile, Source
+from ..checkpoint.formats.source import LocalFile, Source, read_small_file
 from ..checkpoint.open import TOKENIZER_FILES, tokenizer_files
 from ..utils.errors import FormatError, LlamathError, nearest, safe
 from ..utils.strict_json import parse_tokenizer, read_json
@@ -263,14 +263,7 @@ def _load_file(path: str) -> Tokenizer:
 
 def read_tokenizer_file(path: str) -> bytes:
     """Return the bytes of a tokenizer's file."""
-    with LocalFile(path) as source:
-        if source.size > _MAX_BYTES:
-            raise FormatError(
-                "too_large",
-                f"{safe(path)}: expected a tokenizer of at most "
-                f"{_MAX_BYTES:,} bytes, found {source.size:,}",
-            )
-        return source.read(0, source.size)
+    return read_small_file(path, "a tokenizer", _MAX_BYTES)
 
 
 def _load_json(data: bytes, path: str) -> Tokenizer:

@@ -19,21 +19,23 @@ interface LiveViews {
 		children: ComponentChildren;
 	}>;
 	/** The values of a matrix or of a part of it, else the children. */
-	Matrix: ComponentType<{
-		model: ModelData;
-		layer: number;
-		step: Step;
-		width: number;
-		part?: MatrixPart;
-		/** Links to the heads, along the edge of the matrix. */
-		heads?: ComponentChildren;
-		children: ComponentChildren;
-	}>;
+	Matrix: ComponentType<MatrixProps>;
 	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
 	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
 }
 
 /** Some rows (axis 0) or columns (axis 1) of a matrix. */
+export interface MatrixProps {
+	model: ModelData;
+	layer: number;
+	step: Step;
+	width: number;
+	part?: MatrixPart;
+	/** Links to the heads, along the edge of the matrix. */
+	heads?: ComponentChildren;
+	children: ComponentChildren;
+}
+
 export interface MatrixPart {
 	name: string;
 	axis: number;

@@ -84,6 +84,17 @@ class Part(Source):
         return self.source.read(self.start + start, length)
 
 
+def read_small_file(path: str, what: str, most: int) -> bytes:
+    """Return the bytes of a file; one of more bytes than `most` is refused."""
+    with LocalFile(path) as source:
+        if source.size > most:
+            raise FormatError(
+                "too_large",
+                f"{safe(path)}: expected {what} of at most {most:,} bytes, found {source.size:,}",
+            )
+        return source.read(0, source.size)
+
+
 class LocalFile(Source):
     """A regular local file; pipes, devices, sockets and folders are refused without blocking or
     side effects.

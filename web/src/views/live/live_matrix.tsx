@@ -1,24 +1,12 @@
 // The values of one matrix of a model that runs in the page: y = W x for the chosen token, and the
 // dot product of which each output is the sum.
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { ModelData } from "../../lib/data";
-import type { MatrixPart } from "../../lib/live_views";
+import type { MatrixPart, MatrixProps } from "../../lib/live_views";
 import { useAppState } from "../../lib/state";
 import { stageAt, stagesOf, type Step } from "../plate/plate_model";
 import { Cells, largestSize, rowOf, shortNumber } from "./cells";
 import { STREAM, tokenOf } from "./layer_values";
 import { enteringStep, shownToken, useStory, type Story } from "./story";
-
-interface Props {
-	model: ModelData;
-	layer: number;
-	step: Step;
-	width: number;
-	part?: MatrixPart;
-	heads?: ComponentChildren;
-	children: ComponentChildren;
-}
 
 const MOST_CELL = 7;
 const MOST_HEIGHT = 560;
@@ -96,7 +84,7 @@ export function DotProduct({
 	);
 }
 
-export function LiveMatrix({ model, layer, step, width, part, heads, children }: Props) {
+export function LiveMatrix({ model, layer, step, width, part, heads, children }: MatrixProps) {
 	const state = useAppState("token");
 	const story = useStory(model);
 	const [chosen, setRow] = useState(0);

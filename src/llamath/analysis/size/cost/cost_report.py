@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ....hardware import Device
+from ....hardware import Device, unknown_bandwidth
 from ....questions.layout import Layout
 from ....questions.serving_questions import CostQuestion, Price
 from ....render.report import Report
@@ -182,10 +182,7 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
     generated tokens.
     """
     if not gpu.bandwidth:
-        raise LlamathError(
-            f"a cost needs the memory bandwidth of {gpu.title}, which is not known",
-            hint="give it after the name, like 'NAME bw=500GB/s bf16=60TF'",
-        )
+        raise unknown_bandwidth("a cost", gpu)
     context = calculator.context
     if not 0 < request.output < context:
         raise LlamathError(

@@ -13,6 +13,9 @@ from ....hardware import Device
 from ..memory.inference_memory import MemoryCalculator, MemoryRequest
 from .rank_shapes import Facts, quantization_method
 
+_BFLOAT16_SM = 80
+"""The least compute capability with bfloat16: Ampere (CUDA C++ programming guide, arithmetic
+instructions; `supported_dtypes` in vllm/platforms/cuda.py)."""
 _FLOATS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -29,7 +32,8 @@ def device_facts(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> F
         "capability": gpu.compute_capability,
         "method": quantization_method(calculator),
         "asked": asked,
-        "computes": "" if asked else calculator.packer.compute_dtype,
+        "falls_back_to": "" if asked else _fallback(engine, calculator, gpu),
+        "without_float16": _is_without_float16(engine, calculator),
         "model_type": next(iter(model_types(calculator)), ""),
         "context": calculator.context,
         "longest": longest,
@@ -43,17 +47,23 @@ def run_as_on(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> Memo
     """Return the model in the dtype that an engine falls back to on a device: float32 where the
     device has no bfloat16 and the engine no float16 for this type of model.
     """
-    without = set(engine.figure("types_without_float16", ()))
-    plain = not calculator.packer.is_packed and not asked_float(calculator)
-    least = engine.figure("bfloat16_sm", 0)
-    if not (
-        plain
-        and calculator.packer.compute_dtype == "BF16"
-        and 0 < gpu.sm < least
-        and without & set(model_types(calculator))
-    ):
-        return calculator
-    return MemoryCalculator(calculator.model, calculator.request.replace(dtype="fp32"))
+    as_stored = not calculator.packer.is_packed and not asked_float(calculator)
+    if as_stored and _fallback(engine, calculator, gpu) == "float32":
+        return MemoryCalculator(calculator.model, calculator.request.replace(dtype="fp32"))
+    return calculator
+
+
+def _is_without_float16(engine: Engine, calculator: MemoryCalculator) -> bool:
+    return bool(set(engine.figure("types_without_float16", ())) & set(model_types(calculator)))
+
+
+def _fallback(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> str:
+    """Return the float that an engine takes in place of bfloat16 on a device that has none; empty
+    where the model, or the device, needs no other.
+    """
+    if calculator.packer.compute_dtype != "BF16" or not 0 < gpu.sm < _BFLOAT16_SM:
+        return ""
+    return "float32" if _is_without_float16(engine, calculator) else "float16"
 
 
 def asked_float(calculator: MemoryCalculator) -> str:

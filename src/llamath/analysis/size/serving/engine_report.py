@@ -229,7 +229,6 @@ def plan_engine(
 ) -> EngineReport:
     """Return whether an engine starts on GPUs, what it prints, and the command line."""
     engine = find_engine(engine_name)
-    calculator = run_as_on(engine, calculator, gpu)
     has_experts = bool(model_facts(calculator, EngineLayout())["experts"])
     if settings.layout is not None and settings.layout.gpus != count:
         raise LlamathError(
@@ -274,7 +273,9 @@ def plan_engine(
         why=first.checked.broken,
         warnings=first.checked.warnings,
         older=first.checked.older,
-        command=launch_command(engine, calculator, tried.layout, settings.fraction)
+        command=launch_command(
+            engine, run_as_on(engine, calculator, gpu), tried.layout, settings.fraction
+        )
         if starts
         else "",
         nearest=nearest,
@@ -333,15 +334,11 @@ def _instead(
     def starts(sizes: MemoryCalculator, ranks: EngineLayout = layout) -> bool:
         return _try_layout(engine, sizes, ranks, gpu, settings).verdict != "does not start"
 
-    if any(x.rule.startswith(("platform", "compute-capability")) for x in first.checked.broken):
+    if not _runs_on_device(first.checked):
         for name in ENGINES:
             other = find_engine(name)
-            if other.name != engine.name and not any(
-                x.rule.startswith(("platform", "compute-capability"))
-                for x in check_engine_layout(
-                    other, calculator, layout, device_facts(other, calculator, gpu)
-                ).broken
-            ):
+            facts = device_facts(other, calculator, gpu)
+            if _runs_on_device(check_engine_layout(other, calculator, layout, facts)):
                 yield EngineChange(argument="engine", value=name)
         return
     request = calculator.request
@@ -371,6 +368,11 @@ def _instead(
                 return
 
 
+def _runs_on_device(checked: CheckedLayout) -> bool:
+    """Return whether an engine has kernels for a device, whatever the model."""
+    return not any(x.rule.startswith(("platform", "compute-capability")) for x in checked.broken)
+
+
 _MORE_GPUS = (2, 4, 8)
 """Multiples of the number of GPUs that are tried."""
 
@@ -393,6 +395,7 @@ def _try_layout(
     checked = check_engine_layout(engine, calculator, layout, device_facts(engine, calculator, gpu))
     if not checked.starts:
         return _Trial(layout=layout, checked=checked, verdict="does not start")
+    calculator = run_as_on(engine, calculator, gpu)
     split = shard_layout(layout)
     if problems := layout_problems(calculator.tree, split):
         broken = BrokenRule(

@@ -310,6 +310,8 @@ _CHANGES: tuple[tuple[str, ...], ...] = (
     ("kernels", "recompute", "optimizer"),
 )
 _MOST_CHANGES = 2
+_RANK = 16
+"""The rank of adapters that are offered."""
 
 
 def _fitting_changes(job: TrainingJob, within: int) -> Iterator[TrainingChange]:
@@ -332,10 +334,11 @@ def _fitting_changes(job: TrainingJob, within: int) -> Iterator[TrainingChange]:
             value = ",".join(f"{x}={settings[x][0]}" for x in names)
             yield TrainingChange(argument="training", value=value, total=total)
     if not found and not request.rank:
-        adapters = {"rank": 16, "targets": ("all",), "layout": settings["recompute"][1]["layout"]}
+        recomputed = settings["recompute"][1]["layout"]
+        adapters = {"rank": _RANK, "targets": Lora.targets, "layout": recomputed}
         total = _total_with(job, adapters)
         if total is not None and total <= within:
-            yield TrainingChange(argument="lora", value="r=16", total=total)
+            yield TrainingChange(argument="lora", value=f"r={_RANK}", total=total)
 
 
 def _total_with(job: TrainingJob, values: Mapping[str, Any]) -> int | None:
