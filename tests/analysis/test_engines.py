@@ -565,3 +565,15 @@ def test_floats_that_were_asked_for_fall_back_to_none() -> None:
     assert not plan("gemma-2-2b", "l4", "vllm").warnings
     packed = plan("gemma-2-2b", "t4", "vllm", dtype="fp8")
     assert any("Falling back to torch.float32" in x.says for x in packed.warnings)
+
+
+@pytest.mark.parametrize("factor", [1e308, -5.0, 0, "4", [], None, True])
+def test_factors_of_a_file_give_a_length_or_none(factor: object) -> None:
+    """GPT-2 has no rotary positions, so no family checks the factor, and vLLM multiplies by it."""
+    scaling = {"rope_scaling": {"rope_type": "linear", "factor": factor}}
+    model = llamath.load({**catalog.find_preset("gpt2").config, **scaling})
+    report = llamath.fit_engine(model, on="h100", engine="vllm", context=512)
+    assert (
+        report.starts == (factor not in (-5.0, 0))
+        and report.command.startswith("vllm") == report.starts
+    )

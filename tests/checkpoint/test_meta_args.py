@@ -271,3 +271,20 @@ def test_broken_latent_params_name_the_key(
 def test_unknown_latent_params_are_named() -> None:
     moe = {**LARGE_3["moe"], "gating": "noisy"}
     assert "ignored config keys: moe.gating" in llamath.load({**LARGE_3, "moe": moe}).notes
+
+
+@pytest.mark.parametrize("value", ["36", "\x1b[31m", [], {}, True, -1, 10**30, 1e308])
+def test_latent_params_of_other_types_are_read_or_refused(value: object) -> None:
+    for section, keys in {
+        "": LARGE_3,
+        **{x: y for x, y in LARGE_3.items() if type(y) is dict},
+    }.items():
+        for key in keys:
+            inner = {**keys, key: value}
+            changed = {**LARGE_3, section: inner} if section else inner
+            try:
+                total = llamath.load(changed).parameters.total
+            except llamath.LlamathError as error:
+                assert "\x1b" not in str(error)
+            else:
+                assert total > 0

@@ -233,9 +233,9 @@ def _public_ids() -> dict[str, str]:
 
 
 def misspelled_ids(public_id: str) -> list[str]:
-    """Return the public ids of which another id is a misspelling: one letter is missing, two are
-    exchanged, or one inside of a word is wrong or too much. Digits make versions, and letters at
-    the ends of words variants: GLM-4.5V, Bloomz and Ring are models of their own.
+    """Return the public ids that this id misspells: one letter is missing, two are exchanged, or
+    one inside of a word is wrong or too much. Digits make versions, and letters at the ends of
+    words variants: GLM-4.5V, Bloomz and Ring are models of their own.
     """
     wanted = public_id.lower()
     return [

@@ -1,4 +1,4 @@
-"""Grok 2: norms before and after each branch, capped scores, a wide MLP beside eight experts.
+"""Grok 2: norms before and after each branch, capped scores, a wide MLP next to eight experts.
 
 The family is counted only: its scores are scaled by position after they are capped, which is not
 part of the machine, and public code disagrees on the activation of its MLP. Its published config

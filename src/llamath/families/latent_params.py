@@ -91,10 +91,10 @@ def _positions(c: Config) -> dict[str, Any]:
     keys = {
         "rope_type": "yarn",
         "rope_theta": c.get("rope_theta", 10000.0),
-        "factor": float(s["factor"]),
+        "factor": s["factor"],
         "original_max_position_embeddings": original,
-        "beta_fast": float(s.get("beta", 32)),
-        "beta_slow": float(s.get("alpha", 1)),
+        "beta_fast": s.get("beta", 32.0),
+        "beta_slow": s.get("alpha", 1.0),
         "llama_4_scaling_beta": scaling["beta"],
     }
     scaled = {"mscale": 1.0, "mscale_all_dim": 1.0}

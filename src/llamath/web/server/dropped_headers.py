@@ -30,7 +30,7 @@ class _BytesMissing(Exception):
 
 
 class FirstBytes(Source):
-    """A file of which only the first bytes are here."""
+    """The first bytes of a larger file."""
 
     def __init__(self, data: bytes, name: str, size: int) -> None:
         self.data, self.name, self.size = data, name, size

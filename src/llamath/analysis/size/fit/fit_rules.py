@@ -1,7 +1,7 @@
 """The rules of `fit` that the page applies as well: when a model fits, which hardware is smaller,
 and what a suggested change may give up.
 
-Their arguments are numbers, or variables of which the page makes its own.
+Their arguments are numbers, or variables of the expressions that the page evaluates.
 """
 
 from __future__ import annotations

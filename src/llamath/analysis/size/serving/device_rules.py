@@ -16,6 +16,8 @@ from .rank_shapes import Facts, quantization_method
 _BFLOAT16_SM = 80
 """The least compute capability with bfloat16: Ampere (CUDA C++ programming guide, arithmetic
 instructions; `supported_dtypes` in vllm/platforms/cuda.py)."""
+_MAX_LENGTH = 2**62
+"""Factors of a file may be as large as floats are."""
 _FLOATS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -101,7 +103,7 @@ def longest_request(engine: Engine, calculator: MemoryCalculator) -> tuple[int |
             length = int(_number(rope.get("original_max_position_embeddings"), length))
     if rule["never_scaled"] and any(rule["never_scaled"] in x for x in model_types(calculator)):
         factor = 1
-    return int(length * factor), key
+    return int(max(0, min(length * factor, _MAX_LENGTH))), key
 
 
 def model_types(calculator: MemoryCalculator) -> tuple[str, ...]:
