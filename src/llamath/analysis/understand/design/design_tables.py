@@ -26,7 +26,8 @@ _CANDIDATES = (
     Column("head", "number", "head_dim"),
     Column("parameters", "count"),
     Column("ppm", "signed", drop=2),
-    Column("width/layers", ".1", "aspect", drop=1),
+    Column("distance", ".2", drop=1),
+    Column("aspect", shown=False),
     Column("kv_bytes", shown=False),
     Column("reasons", below=True),
 )
@@ -111,7 +112,7 @@ def _candidates(report: DesignReport) -> Iterator[Part]:
         remarks = (*(y for y in x.reasons if y not in shared), *_constrained(x, report))
         sizes = (x.layers, x.width, x.ffn, x.heads, x.kv_heads, x.head_dim)
         reasons = Cell(x.reasons, text="; ".join(remarks))
-        rows.append((i, *sizes, x.total, round(x.ppm), x.aspect, x.kv_bytes, reasons))
+        rows.append((i, *sizes, x.total, round(x.ppm), x.distance, x.aspect, x.kv_bytes, reasons))
     yield Table(
         columns=_CANDIDATES,
         rows=tuple(rows),

@@ -74,7 +74,7 @@ class Habits(Record):
     kv_heads: Choice
     has_kv_heads: bool  # the config has a number of KV heads
     multi_head: bool  # as many KV heads as heads
-    width_bits: float  # the mean odd_bits of its widths
+    width_bits: float  # the most odd_bits of the widths of the two nearest sizes
     ffn_bits: float
     even: bool  # all depths are even
     multiples_of_8: bool  # width, heads and FFN width are all multiples of 8
@@ -94,8 +94,8 @@ def learn_habits(members: Sequence[Member], target: int, ffn: str) -> Habits:
         kv_heads=_ordered([x.kv_heads for x in near]),
         has_kv_heads=any("K" in v for v in letters),
         multi_head=all(x.kv_heads == x.letters["H"] for x in near[:2]),
-        width_bits=_mean(odd_bits(v["d"]) for v in letters),
-        ffn_bits=_mean(odd_bits(ffn_width(v, ffn)) for v in letters),
+        width_bits=max(odd_bits(v["d"]) for v in letters[:2]),
+        ffn_bits=max(odd_bits(ffn_width(v, ffn)) for v in letters[:2]),
         even=all(v["L"] % 2 == 0 for v in letters),
         multiples_of_8=all(divides(8, v["d"], v["H"], ffn_width(v, ffn)) for v in letters),
     )
