@@ -23,10 +23,9 @@ from llamath.analysis.size.training.optimizers import OPTIMIZERS
 from llamath.analysis.size.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.size.training.saved_activations import SavedActivations
 from llamath.analysis.size.training.zero_states import PersistentState, persistent_lines
-from llamath.analysis.storage.choose_storage import weight_storage
+from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.analysis.storage.parallel_layout import WeightShard, pipeline_stages
 from llamath.analysis.storage.quantized_tensors import mtp_quantized_tensors, quantized_tensors
-from llamath.analysis.storage.weight_bytes import GGUFNaming
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.hardware.kernel_rates import benchmark_sources
@@ -209,16 +208,21 @@ def activations() -> Rows:
 
 def bits() -> Rows:
     model = llamath.load("llama-3.1-8b")
-    names = model.family.gguf
-    assert names is not None
     for name, printed, gib in DATA["gguf"]["rows"]:
         kept = weight_storage(
             model.tree,
             parse_weight_format("gguf-f16" if name == "F16" else name),
-            GGUFNaming(names, model.family.gguf_arch),
+            gguf_naming(model),
             None,
         )
         yield name, f"{printed:.4f}", f"{kept.bits:.4f}", f"{gib:.2f}", f"{kept.bytes / 2**30:.2f}"
+
+
+def gguf_files() -> Rows:
+    for name, slug, dtype, gib, _ in DATA["gguf_files"]["rows"]:
+        model = llamath.load(slug).text
+        kept = weight_storage(model.tree, parse_weight_format(dtype), gguf_naming(model)).bytes
+        yield name, f"{gib:.2f}", f"{kept / 2**30:.2f}", f"{100 * (kept / 2**30 / gib - 1):+.2f}"
 
 
 def indexes() -> Rows:
@@ -557,6 +561,8 @@ def page() -> str:
     for title, source, body in ENGINE_SECTIONS:
         lines += [f"### {title}", "", wrap(f"{source}."), "", *body(), ""]
     lines += ["## More comparisons", ""]
+    lines += ["### GGUF files, GiB", "", wrap(f"{DATA['gguf_files']['source']}."), ""]
+    lines += [*table(("file", "published", "llamath", "difference, %"), gguf_files()), ""]
     lines += ["### Quantization recipes and what they are compared with", "", wrap(_RECIPE_TEXT)]
     lines += [""]
     lines += [wrap(f"- **{x}**, with {oracle}: {what}", "  ") for x, oracle, what in recipes()]

@@ -27,8 +27,7 @@ from llamath.analysis.size.serving.paged_cache import (
     sparse_rows,
 )
 from llamath.analysis.size.serving.rank_shapes import EngineLayout
-from llamath.analysis.storage.choose_storage import weight_storage
-from llamath.analysis.storage.weight_bytes import GGUFNaming
+from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.engines import Engine, find_engine
 from llamath.hardware import find_device
@@ -231,11 +230,10 @@ def estimates() -> Rows:
     facts = FACTS["gguf_parser"]
     for slug, dtype, gib, bits, *measured in facts["rows"]:
         model = llamath.load(slug)
-        assert model.family.gguf is not None
         kept = weight_storage(
             model.tree,
             parse_weight_format(dtype),
-            GGUFNaming(model.family.gguf, model.family.gguf_arch),
+            gguf_naming(model),
             bool(measured),
         )
         yield (

@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import llamath
 from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
+from llamath.analysis.storage.quantized_tensors import quantized_tensors
 from llamath.checkpoint.formats.dtypes import DTYPES
+from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import (
     ConversionReport,
@@ -344,6 +346,13 @@ def test_mxfp4_blocks_are_copied_to_gguf(tmp_path: Path) -> None:
     x = tensors["blk.0.ffn_down_exps.weight"]
     wanted = expected["model.layers.0.mlp.experts.down_proj"].mT
     assert np.array_equal(gguf.dequantize(x.data, x.tensor_type), wanted.numpy())
+    convert(tmp_path / "a", tmp_path / "q8.gguf", "gguf", dtype="q8_0")
+    types = {x.name: x.tensor_type.name for x in gguf.GGUFReader(tmp_path / "q8.gguf").tensors}
+    sizes = {
+        x.name: x.dtype
+        for x in quantized_tensors(llamath.load(tmp_path / "a"), parse_weight_format("q8_0"))
+    }
+    assert types == sizes and types["blk.0.ffn_up_exps.weight"] == "MXFP4"
     convert(tmp_path / "a", tmp_path / "bf16", "hf", dtype="bf16")
     convert(tmp_path / "x.gguf", tmp_path / "again", "hf", dtype="bf16")
     found, again = (load_file(tmp_path / name / "model.safetensors") for name in ("bf16", "again"))

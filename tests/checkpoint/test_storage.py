@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.storage.choose_storage import weight_storage
+from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.analysis.storage.gguf_mixture import gguf_tensors, gguf_traits
-from llamath.analysis.storage.weight_bytes import GGUFNaming, WeightStorage
+from llamath.analysis.storage.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
 from llamath.checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types
@@ -22,20 +22,14 @@ from llamath.checkpoint.quantization.schemes import FILE_TYPES, WEIGHT_FORMATS, 
 from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from support import quantized_headers
-from support.reference_data import published, tiny_configs, truth
+from support.reference_data import published, published_runs, tiny_configs, truth
 
 
 def storage(
     model: Model | str, name: str, imatrix: bool | None = None, **changes: Any
 ) -> WeightStorage:
     loaded = llamath.load(model, changes=changes) if isinstance(model, str) else model
-    gguf = loaded.family.gguf
-    return weight_storage(
-        loaded.tree,
-        parse_weight_format(name),
-        GGUFNaming(gguf, loaded.family.gguf_arch) if gguf else None,
-        imatrix,
-    )
+    return weight_storage(loaded.tree, parse_weight_format(name), gguf_naming(loaded), imatrix)
 
 
 @pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
@@ -44,6 +38,27 @@ def test_bits_per_weight_equal_llama_cpp_table(row: list[Any]) -> None:
     stored = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
     assert round(stored.bits, 4) == bits
     assert round(stored.bytes / 2**30, 2) == gib
+
+
+TOKENIZER = 20 * 10**6
+"""The most bytes of the keys of a file: gpt-oss's tokenizer has 13 MB."""
+
+
+@pytest.mark.parametrize("row", published_runs("gguf_files")["rows"], ids=lambda x: x[0])
+def test_sizes_equal_published_gguf_files(row: list[Any]) -> None:
+    _, slug, dtype, gib, only_tensors = row
+    size, printed = storage(llamath.load(slug).text, dtype).bytes, gib * 2**30
+    rounding = 0.0051 * 2**30
+    assert printed - size < rounding + (0 if only_tensors else TOKENIZER)
+    assert size - printed < rounding
+
+
+def test_experts_released_in_bf16_are_quantized() -> None:
+    released, plain = (
+        storage("gpt-oss-20b", "q8_0", **x) for x in ({}, {"quantization_config": None})
+    )
+    assert {x.codec for x in released.weights} == {"MXFP4", "Q8_0", "F32"}
+    assert {x.codec for x in plain.weights} == {"Q8_0", "F32"}
 
 
 SECTIONS = """F32 F16 Q4_0 Q4_1 Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS IQ3_XXS

@@ -212,7 +212,11 @@ class _Planner:
         kind = self.types.mix or self.types.dtype
         if not kind:
             return {x.name: "F32" for x in tensors if is_kept_f32(x)}
-        traits = gguf_traits(self.tree, self.source.model.family.gguf_arch)
+        is_mxfp4 = any(
+            isinstance(x, PackedTensor) and x.dtype == "MXFP4" for x in self.source.tensors.values()
+        )
+        arch = self.source.model.family.gguf_arch
+        traits = gguf_traits(self.tree, arch, "MXFP4" if is_mxfp4 else "")
         return {
             x.name: dtype
             for x, dtype in assign_types(kind, tensors, traits, pure=not self.types.mix)

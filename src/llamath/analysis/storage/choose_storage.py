@@ -8,6 +8,9 @@ not packed. A GGUF file type gives each tensor the type that llama.cpp chooses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.weight_format import (
@@ -44,6 +47,25 @@ def model_format(model: FamilyModel, name: str = "") -> WeightFormat:
             raise
         return find_format(name)
     return own if name in ("", own.name) else find_format(name)
+
+
+def gguf_naming(model: FamilyModel) -> GGUFNaming | None:
+    """Return what the types in a model's GGUF files depend on; None if it has no GGUF names."""
+    names = model.family.gguf
+    if names is None:
+        return None
+    return GGUFNaming(names, model.family.gguf_arch, released_expert_type(model.config.data))
+
+
+def released_expert_type(config: Mapping[str, Any]) -> str:
+    """Return the block type of GGUF files in which a model's experts were released. llama.cpp's
+    converter copies such blocks, and its quantizer does not quantize blocks again.
+    """
+    try:
+        recipe = declared_weight_format(config).recipe
+    except LlamathError:  # an unknown recipe
+        return ""
+    return "MXFP4" if recipe is not None and recipe.method == "mxfp4" else ""
 
 
 def weight_storage(

@@ -47,7 +47,7 @@ def gguf_mixture(
     for tensor, dtype in assign_types(
         packer.gguf_file_type,
         (x.tensor for x in parts),
-        gguf_traits(tree, gguf.arch),
+        gguf_traits(tree, gguf.arch, gguf.expert_type),
         imatrix,
         packer.is_pure,
     ):
@@ -104,7 +104,7 @@ def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _
     )
 
 
-def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
+def gguf_traits(tree: Decoder, arch: str, expert_type: str = "") -> ModelTraits:
     """Return the properties that llama.cpp's rules use, with the heads of the first attention
     layer.
     """
@@ -128,6 +128,7 @@ def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
             isinstance(x, GatedDeltaNet)
             for x in _mixers(block for block, _ in tree.layers.distinct())
         ),
+        expert_type=expert_type,
     )
 
 
@@ -138,7 +139,7 @@ def fused_qkv_difference(
     v.
     """
     traits, tensors = (
-        gguf_traits(tree, gguf.arch),
+        gguf_traits(tree, gguf.arch, gguf.expert_type),
         [x.tensor for x in gguf_tensors(tree, gguf.names)],
     )
     if (

@@ -17,7 +17,7 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization.recipes import Choice, Matrix, module_names
 from ...core.multimodal import CountedBlock
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
-from .choose_storage import packed_patterns
+from .choose_storage import gguf_naming, packed_patterns
 from .gguf_mixture import gguf_tensors, gguf_traits
 from .listed_weights import check_listable, mtp_weights
 from .recipe_storage import (
@@ -356,9 +356,11 @@ class _StacksOfMLX:
 
 
 def _gguf_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[QuantizedTensor]:
-    names, arch = model.scheme("gguf"), model.family.gguf_arch
-    model = model.text  # towers are in a file of their own
-    parts = gguf_tensors(model.tree, names)
+    model.scheme("gguf")  # raises the error of a family without GGUF names
+    gguf = gguf_naming(model)
+    assert gguf is not None
+    tree = model.text.tree  # towers are in a file of their own
+    parts = gguf_tensors(tree, gguf.names)
     parameters = {
         x.tensor: sum(int(leaf.weight.parameters) * int(leaf.copies) for leaf in x.leaves)
         for x in parts
@@ -367,7 +369,7 @@ def _gguf_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[Quantize
     for tensor, dtype in assign_types(
         packer.gguf_file_type,
         (x.tensor for x in parts),
-        gguf_traits(model.tree, arch),
+        gguf_traits(tree, gguf.arch, gguf.expert_type),
         measured,
         packer.is_pure,
     ):

@@ -155,12 +155,13 @@ class WeightStorage(Record):
 
 
 class GGUFNaming(NamedTuple):
-    """The tensor names and the architecture of a GGUF file, on which llama.cpp's choice of types
-    depends.
+    """The tensor names, the architecture and the released experts of a model, on which the types
+    in its GGUF files depend.
     """
 
     names: Scheme
     arch: str
+    expert_type: str = ""  # of the experts in every file, as they were released in it
 
 
 class StoredWeights(Record):

@@ -89,6 +89,11 @@ class GGUFTensor(NamedTuple):
         return next((part for piece, part in _ROLES.items() if piece in self.name), "")
 
     @property
+    def is_expert_stack(self) -> bool:
+        """Whether it holds the matrices of all experts of a layer."""
+        return self.ndim == 3 and self.name.endswith("_exps.weight")
+
+    @property
     def is_quantized(self) -> bool:
         """Whether llama.cpp quantizes it."""
         return (
@@ -107,6 +112,7 @@ class ModelTraits(NamedTuple):
     is_falcon: bool = False  # has its own rules
     is_70b: bool = False  # counts as a Llama 70B
     qkv_as_v: bool = True  # the rules of v apply to matrices of q, k and v
+    expert_type: str = ""  # of experts that were released in blocks of it, and keep them
 
 
 class _Position(NamedTuple):
@@ -159,6 +165,9 @@ def assign_types(
     counts = {"value": sum(x.role == "value" for x in all_tensors)}
     indices: dict[str, int] = {}
     for x in all_tensors:
+        if model.expert_type and x.is_expert_stack:
+            yield x, model.expert_type
+            continue
         if not x.is_quantized or DTYPES[base].block == 1:
             yield x, _unquantized_type(x, base)
             continue

@@ -30,7 +30,7 @@ from ....utils.record_type import Record
 from ...graph.liveness import peak_of_layers
 from ...graph.node import FLOAT32
 from ...graph.recorder import Graph, record, record_prefill
-from ...storage.choose_storage import model_format, weight_storage
+from ...storage.choose_storage import gguf_naming, model_format, weight_storage
 from ...storage.memory_line import (
     MemoryLine,
     letters_of,
@@ -38,7 +38,7 @@ from ...storage.memory_line import (
     overhead_bytes,
     overhead_line,
 )
-from ...storage.weight_bytes import GGUFNaming, StoredWeights, WeightStorage
+from ...storage.weight_bytes import StoredWeights, WeightStorage
 from ..default_context import default_context
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .memory_tables import memory_tables
@@ -312,10 +312,12 @@ class MemoryCalculator:
         """The weights in the requested dtype; None if they are those of a checkpoint."""
         if self.stored is not None:
             return None
-        names = self.model.family.gguf
-        gguf = GGUFNaming(names, self.model.family.gguf_arch) if names is not None else None
         return weight_storage(
-            self.tree, self.packer, gguf, self.request.imatrix, self.model.family.schemes.get("hf")
+            self.tree,
+            self.packer,
+            gguf_naming(self.model),
+            self.request.imatrix,
+            self.model.family.schemes.get("hf"),
         )
 
     @cached_property
@@ -393,8 +395,8 @@ class MemoryCalculator:
         """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another
         way in published files.
         """
-        names = self.model.family.schemes.get("gguf")
-        if self.stored is not None or not self.packer.gguf_file_type or names is None:
+        naming = gguf_naming(self.model)
+        if self.stored is not None or not self.packer.gguf_file_type or naming is None:
             return
         from ....checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX
         from ...storage.gguf_mixture import fused_qkv_difference
@@ -404,7 +406,6 @@ class MemoryCalculator:
             if self.request.imatrix is None
             else self.request.imatrix
         )
-        naming = GGUFNaming(names, self.model.family.gguf_arch)
         if more := fused_qkv_difference(self.model.text.tree, self.packer, naming, measured):
             change = f"{abs(more):,} bytes {'more' if more > 0 else 'less'}"
             yield (
