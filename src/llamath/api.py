@@ -256,15 +256,15 @@ def lesson() -> LessonList: ...
 @overload
 def lesson(
     name: str,
-    *,
     model: Source | None = None,
+    *,
     questions: int | None = None,
     seed: int | None = None,
 ) -> Worksheet: ...
 def lesson(
     name: str | None = None,
-    *,
     model: Source | None = None,
+    *,
     questions: int | None = None,
     seed: int | None = None,
 ) -> Worksheet | LessonList:

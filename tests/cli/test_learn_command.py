@@ -177,9 +177,9 @@ def test_two_learners_keep_both_answers(state: Path) -> None:
 def test_without_a_terminal_lessons_and_questions_are_printed() -> None:
     listed = learn().stdout
     assert "One matrix" in listed and "recurrence" in listed
-    printed = learn("cache", "--model", "gemma-3-12b").stdout
+    printed = learn("cache", "gemma-3-12b").stdout
     assert "1. cache/token" in printed and "= 8.93 GB" not in printed
-    assert "= 8.93 GB" in learn("cache", "--model", "gemma-3-12b", "--solutions").stdout
+    assert "= 8.93 GB" in learn("cache", "gemma-3-12b", "--solutions").stdout
     assert learn("norms", "--brief").stdout == "Norms: Llama 3 8B, 3 questions\n"
 
 
@@ -231,7 +231,7 @@ def test_worksheets_are_valid_files_with_every_question(ending: str, tmp_path: P
 def test_sheet_about_a_file_shows_its_name_and_opens_it(ending: str, tmp_path: Path) -> None:
     folder, path = tmp_path / "<img src=x>", tmp_path / f"sheet.{ending}"
     shutil.copytree(Path(__file__).parents[2] / "examples" / "tiny-llama", folder)
-    learn("matrix", "--model", str(folder), "-o", str(path))
+    learn("matrix", str(folder), "-o", str(path))
     text = path.read_text()
     assert "img src=x" in text and not re.search(
         r"(?<!\\)<img", text.replace(repr(str(folder)), "")
@@ -245,7 +245,7 @@ def test_sheet_about_a_file_shows_its_name_and_opens_it(ending: str, tmp_path: P
 def graded(tmp_path: Path, document: Any, *words: str, code: int) -> Any:
     path = tmp_path / "answers.json"
     path.write_text(document if isinstance(document, str) else json.dumps(document))
-    return learn("--check", str(path), *words, code=code)
+    return learn(str(path), *words, code=code)
 
 
 def answers(**changes: Any) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def test_answers_are_graded_with_an_exit_code(tmp_path: Path) -> None:
     assert (
         "0 of 1 right"
         in graded(
-            tmp_path, answers(answers={"total/total": "8.03B"}), "--model", "gpt2", code=1
+            tmp_path, answers(answers={"total/total": "8.03B"}), "gpt2", code=1
         ).stdout
     )
 
@@ -296,12 +296,12 @@ def test_bad_answer_files_are_refused(document: Any, words: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["matrix", "--worksheet"], "needs -o FILE"), (["matrix", "-o"], "-o"), (["nothing"], "no lesson"),
+        (["matrix", "-o"], "-o"), (["nothing"], "no lesson"),
         (["matrix", "-o", "x.pdf"], ".md, .ipynb or .html"), (["-o", "x.md"], "which lesson"),
-        (["experts", "--model", "gpt2"], "no experts"), (["matrix", "--questions", "0"], "from 1 to 500"),
-        (["matrix", "--seed", "x"], "integer"), (["--check", "none.json"], "is no file"), (["--check", "."], "is no file"),
-        (["matrix", "--check", "none.json"], "--check takes"), (["--check", "x", "--seed", "1"], "ids"),
-        (["--solutions"], "which lesson"), (["matrix", "--model", "nothing"], "nothing"),
+        (["experts", "gpt2"], "no experts"), (["matrix", "--questions", "0"], "from 1 to 500"),
+        (["matrix", "--seed", "x"], "integer"), (["none.json"], "is no file"),
+        (["none.json", "-o", "x.md"], "without other options"), (["x.json", "--seed", "1"], "without other options"),
+        (["--solutions"], "which lesson"), (["matrix", "nothing"], "nothing"),
     ],
 )  # fmt: skip
 def test_bad_input_is_an_error_with_a_hint(typed: list[str], words: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,45 +20,40 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "llamath learn",
     "llamath learn matrix",
-    "llamath learn cache --model llama-3.1-70b -o sheet.md --questions 10 --seed 7",
-    "llamath learn --check answers.json",
+    "llamath learn cache llama-3.1-70b -o sheet.md --questions 10 --seed 7",
+    "llamath learn answers.json",
 )
 
 
 @make_command("learn", _EXAMPLES, brief=True, formats=TABLES)
-@click.argument("name", required=False)
+@click.argument("name", required=False, metavar="[LESSON | ANSWERS.json]")
 @asks(LessonQuestion)
 @click.option(
     "-o", "--output", metavar="FILE", help="Write a worksheet: FILE.md, FILE.ipynb or FILE.html."
 )
-@click.option("--worksheet", is_flag=True, hidden=True)  # implied by -o
 @click.option("--solutions", is_flag=True, help="Add the solutions.")
-@click.option("--check", metavar="FILE", help="Grade a JSON file with answers.")
 @force_option
 def command(
     name: str | None,
     *,
     asked: Asked,
     output: str | None,
-    worksheet: bool,
     solutions: bool,
-    check: str | None,
     force: bool,
     form: str | None,
 ) -> int:
     """Learn how a model is counted and sized: lessons with questions that are made from its
     weights, and that say what is wrong with an answer.
 
-    Without NAME, the lessons. On a terminal a lesson asks its questions one by one and remembers
-    what is answered; else its questions are printed. Exit code of --check: 1 if an answer is wrong.
+    Without LESSON, lists them. On a terminal a lesson asks its questions one by one and remembers
+    what is answered; else its questions are printed. They are about the lesson's own model, or
+    MODEL. A file ANSWERS.json is graded. Exit code 1: an answer is wrong.
     """
     question = asked.parse(LessonQuestion)
-    if worksheet and output is None:
-        raise click.UsageError("--worksheet needs -o FILE: FILE.md, FILE.ipynb or FILE.html")
-    if check is not None:
-        if name or output or solutions:
-            raise click.UsageError("--check takes a file of answers, and --model alone")
-        return _grade(check, question, form)
+    if name and name.endswith(".json"):
+        if output or solutions or question.questions is not None or question.seed is not None:
+            raise click.UsageError("a file of answers is graded as it is, without other options")
+        return _grade(name, question.model, form)
     if not name:
         if asked.given or output or solutions:
             raise click.UsageError("which lesson? `llamath learn` lists them")
@@ -101,19 +96,17 @@ def _write(sheet: Worksheet, output: str, force: bool, form: str | None) -> None
         note(text)
 
 
-def _grade(path: str, question: LessonQuestion, form: str | None) -> int:
+def _grade(path: str, model: Any, form: str | None) -> int:
     from ..analysis.learn.grading import MAX_BYTES, grade_answers
 
-    if question.questions is not None or question.seed is not None:
-        raise click.UsageError("--check knows the questions by their ids")
     if not os.path.isfile(path):
-        raise LlamathError(f"{safe(path)} is no file", hint="--check answers.json")
+        raise LlamathError(f"{safe(path)} is no file", hint="expected the answers to a worksheet")
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = os_error_reason(error)
         raise LlamathError(f"{safe(path)} cannot be read: {reason}") from None
-    grades = grade_answers(content, path, question.model)
+    grades = grade_answers(content, path, model)
     echo_report(grades, form)
     return int(not grades)

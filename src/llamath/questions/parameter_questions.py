@@ -116,7 +116,12 @@ class LessonQuestion(Question):
     models: ClassVar[tuple[str, ...]] = ("name",)
     loader: ClassVar[str] = ""
 
-    model: Any = ask(MODEL_NAME, default=None, help="Model to ask about, if not the lesson's own.")
+    model: Any = ask(
+        MODEL_NAME,
+        default=None,
+        positional=True,
+        help="Model to ask about, if not the lesson's own.",
+    )
     questions: int | None = ask(
         integer(most=500), default=None, help="Number of questions, chosen at random."
     )
