@@ -26,6 +26,7 @@ from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECI
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, shown_text, wait_until_drawn
 from support.page_expressions import evaluate
+from support.page_models import data_of, page_of
 
 STAYS = ("weights", "gradients", "master", "optimizer")
 MOVES = ("activations", "logits", "overhead")
@@ -82,6 +83,7 @@ def library_training_memory(model: Model, at: Settings) -> Settings:
         TrainRequest(
             dtype=precision.dtype,
             master=precision.master,
+            gradients=precision.gradients,
             optimizer=at["optimizer"],
             context=-(-context // tp) * tp,
             layout=layout,
@@ -284,6 +286,24 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
         assert "mode=train" in tab.evaluate(
             "new Promise(done => requestAnimationFrame(() => done(location.hash)))"
         )
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "llama-3.1-70b", "gpt-oss-20b"])
+def test_training_begins_with_the_best_layout(browser: Any, tmp_path: Path, slug: str) -> None:
+    parallel = data_of(slug)["models"][0]["parallel"]["training"]
+    best, gpus = parallel["plans"][0], parallel["gpus"]
+    with Tab(browser, tmp_path, page_of(slug), "#mode=train") as tab:
+        assert f"{int(gpus):,} H100 SXM" in tab.text_content("#layouts-title")
+        assert tab.input_value("#choice-trainers") == gpus
+        assert tab.locator("#choice-gpus, #choice-card").count() == 0, "one number of GPUs"
+        assert "fits" in tab.text_content(f".gpus tr:has([data-card={CARD}])")
+        if all(best["axes"][x] == "1" for x in ("pp", "cp", "ep")):
+            assert strip_separators(shown_text(tab, "[data-part=total]")) == best["memory"]
+            assert all(
+                strip_separators(shown_text(tab, f"[data-part={x}]")) == n
+                for x, n in best["parts"].items()
+                if int(n)
+            )
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gemma-3-27b"])

@@ -32,7 +32,7 @@ from .parameters_data import build_parameters, component_bytes
 from .plate_data import build_plate
 from .sizing.inference_data import ROOF, fit_rules, gpu_data, kept_as, sizes
 from .sizing.layouts_data import layouts
-from .sizing.training_data import training
+from .sizing.training_data import start_of_training, training
 from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
 
@@ -159,6 +159,15 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     counts = model.count
     memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
+    sized, trained = sizes(model, memory_by_dtype), training(model)
+    start = trained["start"]
+    parallel = layouts(
+        model,
+        next(iter(memory_by_dtype.values())),
+        int(sized["start"]),
+        int(start["trainers"]),
+    )
+    trained["start"] = start_of_training(model, start, parallel["training"])
     return {
         "name": safe(model.name),
         "family": model.family.name,
@@ -180,14 +189,8 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         "experts": build_experts(model, memory_by_dtype),
         "design": build_design(model),
         "copy": model_texts(model),
-        "sizes": (sized := sizes(model, memory_by_dtype))
-        | {"training": (trained := training(model)), "spine": component_bytes(parameters["tiles"])},
-        "parallel": layouts(
-            model,
-            next(iter(memory_by_dtype.values())),
-            int(sized["start"]),
-            int(trained["start"]["trainers"]),
-        ),
+        "sizes": sized | {"training": trained, "spine": component_bytes(parameters["tiles"])},
+        "parallel": parallel,
     }
 
 

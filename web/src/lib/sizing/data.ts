@@ -51,6 +51,8 @@ export interface TrainingData {
 	choices: { label: string; name: TrainingChoice; options: [string, string][] }[];
 	kept: Record<string, string>;
 	gpus: Digits[];
+	/** What a page begins with. */
+	start: { trainers: Digits; tp: Digits };
 	ranks: Digits[];
 	/** Lines are places in `lines`. */
 	static: Record<

@@ -266,8 +266,11 @@ export function withMode(
 	memory: bigint,
 ): Sized {
 	if (state.mode !== "train") return sized;
+	const { ranks, start } = sized.sizes.training;
+	if (state.trainers === start.trainers)
+		return { ...sized, plan: trainingPlan(sized.sizes, state, start.tp) };
 	// without a choice, the least tensor parallelism with which a step fits the GPU, else the most
-	const plans = sized.sizes.training.ranks
+	const plans = ranks
 		.filter((x) => Number(x) <= Number(state.trainers))
 		.map((tp) => trainingPlan(sized.sizes, state, tp));
 	const plan =

@@ -276,20 +276,22 @@ export function AttentionSection({ model }: { model: ModelData }) {
 					"below; the bars are to one scale."
 			}
 		>
-			<div class="attention-cards">{cards}</div>
-			<h3 class="mask-title">
-				The mask: which tokens each of {grouped(tokens)} tokens attends to
-			</h3>
-			<div class="mask-cards">
-				{attention.kinds.map((x) => (
-					<Kind
-						key={`${x.where} ${x.layers}`}
-						x={x}
-						of={attention.of}
-						tokens={tokens}
-						kv={kv}
-					/>
-				))}
+			<div class={cards.length && attention.kinds.length === 1 ? "beside-mask" : undefined}>
+				<div class="attention-cards">{cards}</div>
+				<div class="masks">
+					<h3>The mask: which tokens each of {grouped(tokens)} tokens attends to</h3>
+					<div class="mask-cards">
+						{attention.kinds.map((x) => (
+							<Kind
+								key={`${x.where} ${x.layers}`}
+								x={x}
+								of={attention.of}
+								tokens={tokens}
+								kv={kv}
+							/>
+						))}
+					</div>
+				</div>
 			</div>
 		</Section>
 	);

@@ -25,11 +25,9 @@ export function Hero({ model, skyline, plate, live }: Props) {
 				<Intro model={model} />
 				{live && !isBeside && <div class="sheet-live">{live}</div>}
 				{skyline && <div class="hero-skyline">{skyline}</div>}
+				<RunsOn model={model} />
 				<FactRows model={model} />
-				<div class="sheet-foot">
-					<RunsOn model={model} />
-					<Source model={model} />
-				</div>
+				<Source model={model} />
 			</div>
 			{plate && (
 				<div class="hero-plate">

@@ -57,11 +57,17 @@ function Grid({
 	const left = 54;
 	const widest = Math.max(...stages.map((x) => textWidth(x.layers, 12)), 44) + 10;
 	const room = Math.max(Math.floor((width - left - 40) / widest), 4);
-	const shown = shownStages(stages.length, room, chosen);
+	// a few replicas of one stage stand beside each other
+	const beside = stages.length * cp === 1 && replicas <= Math.min(room, 8) ? replicas : 1;
+	const shown =
+		beside > 1
+			? Array.from({ length: beside }, () => 0)
+			: shownStages(stages.length, room, chosen);
 	const column = Math.min(Math.max((width - left - 40) / shown.length, 30), 150);
+	const box = column - (beside > 1 ? 10 : 0);
 	const rows = Math.min(tp, 8);
 	const top = 46;
-	const behind = Math.min(replicas - 1, 3);
+	const behind = beside > 1 ? 0 : Math.min(replicas - 1, 3);
 	// the ranks of context parallelism, or the first and the last of many; null stands for those
 	// left out
 	const cell = cp === 1 ? cellOf(rows) : rows > 4 ? 11 : rows > 2 || cp > 4 ? 13 : 20;
@@ -102,14 +108,17 @@ function Grid({
 					stroke="var(--edge)"
 				/>
 			))}
-			<rect
-				x={left - 2}
-				y={top - 2}
-				width={gridWidth + 2}
-				height={gridHeight + 2}
-				fill="var(--paper)"
-				stroke="var(--edge)"
-			/>
+			{Array.from({ length: beside }, (_, i) => (
+				<rect
+					key={i}
+					x={left - 2 + i * column}
+					y={top - 2}
+					width={(beside > 1 ? box : gridWidth) + 2}
+					height={gridHeight + 2}
+					fill="var(--paper)"
+					stroke="var(--edge)"
+				/>
+			))}
 			<text class="muted" x={0} y={16}>
 				{stages.length > 1 ? "layers of each stage" : "layers"}
 			</text>
@@ -140,7 +149,7 @@ function Grid({
 					: {};
 				return (
 					<g
-						key={i}
+						key={j}
 						class={choose ? "gpu-stage" : ""}
 						{...button}
 						onKeyDown={
@@ -165,7 +174,7 @@ function Grid({
 						)}
 						<text
 							class="tabular stage-label"
-							x={x + column / 2 - 1}
+							x={x + box / 2 - 1}
 							y={top - 10}
 							text-anchor="middle"
 						>
@@ -180,7 +189,7 @@ function Grid({
 										class="data"
 										x={x}
 										y={bandY(b) + r * (cell + GAP)}
-										width={column - GAP}
+										width={box - GAP}
 										height={cell}
 										rx="2"
 										fill={
@@ -200,7 +209,7 @@ function Grid({
 										<text
 											key={`${b} ${r}`}
 											class="tabular rank-label"
-											x={x + (column - GAP) / 2}
+											x={x + (box - GAP) / 2}
 											y={bandY(b) + r * (cell + GAP) + cell / 2 + 4}
 											text-anchor="middle"
 										>{`EP ${experts.ranks[band * tp + r]}`}</text>
@@ -219,7 +228,7 @@ function Grid({
 						{stage.last && (
 							<rect
 								class="data"
-								x={x + column - GAP - 5}
+								x={x + box - GAP - 5}
 								y={top}
 								width={5}
 								height={gridHeight - GAP}
@@ -259,7 +268,8 @@ function Grid({
 					: "one stage: no pipeline"}
 			</text>
 			<text class="bold" x={left} y={top + gridHeight + behind * 7 + 42}>
-				× {grouped(replicas)} {name}
+				{beside > 1 ? "" : "× "}
+				{grouped(replicas)} {name}
 			</text>
 		</svg>
 	);

@@ -256,7 +256,7 @@ function TrainingLayout({
 			<TrainingFacts plan={plan} training={training} gpu={gpu} />
 			<div class="layout-pictures">
 				<figure>
-					<h3>One replica, GPU by GPU</h3>
+					<h3>GPU by GPU</h3>
 					<GpuGrid
 						tp={Number(tp)}
 						cp={Number(cp)}
@@ -360,7 +360,7 @@ function ServingLayout({ plan, gpu, context }: { plan: ServingPlan; gpu: Gpu; co
 				/>
 			</dl>
 			<figure>
-				<h3>One replica, GPU by GPU</h3>
+				<h3>GPU by GPU</h3>
 				<GpuGrid
 					tp={Number(plan.tp)}
 					cp={1}

@@ -52,8 +52,9 @@ function SaidSettings({ model }: { model: ModelData }) {
 		...saidLoad(state),
 		`weights ${dtype.name}`,
 		`KV cache ${kv.name}`,
-		`${count} × ${chosenGpu(state).title}`,
-		...(count === "1" ? [] : [layout.name]),
+		...(state.mode === "train"
+			? []
+			: [`${count} × ${chosenGpu(state).title}`, ...(count === "1" ? [] : [layout.name])]),
 	];
 	return <>{said.join(" · ")}</>;
 }

@@ -138,6 +138,8 @@ export function InferenceControls({ models }: { models: readonly ModelData[] }) 
 	const automatic = state.tp
 		? "chosen as by fit"
 		: `chosen as by fit: ${settings(model!, state).split.layout.name}`;
+	// training has GPUs of its own; a cell of the hardware chooses those that run the model
+	if (state.mode === "train") return <PrecisionControls models={models} />;
 	return (
 		<>
 			<PrecisionControls models={models} />

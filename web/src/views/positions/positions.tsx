@@ -153,7 +153,7 @@ export function PositionsSection({ model }: { model: ModelData }) {
 				</>
 			}
 		>
-			<div class="rope-charts">
+			<div class={ropes.length === 1 ? "rope-charts beside-text" : "rope-charts"}>
 				{ropes.map((rope, i) => {
 					const layers = kinds.filter((x) => x.rope === i);
 					const last = turning(rope.used).at(-1);

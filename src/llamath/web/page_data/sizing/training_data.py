@@ -42,10 +42,19 @@ class Precision(NamedTuple):
     title: str
     dtype: str
     master: bool | None
+    gradients: str = ""
+
+    def request(self, *, fused: bool = False) -> TrainRequest:
+        return TrainRequest(
+            dtype=self.dtype, master=self.master, gradients=self.gradients, fused=fused
+        )
 
 
+SUMMED = Precision("bf16-fp32", "bf16, gradients and master weights in fp32", "bf16", None, "fp32")
+"""That of the layouts, whose gradients are summed over microbatches."""
 PRECISIONS = (
     Precision("bf16", "bf16, master weights in fp32", "bf16", None),
+    SUMMED,
     Precision("bf16-alone", "bf16 alone", "bf16", False),
     Precision("fp32", "fp32", "fp32", None),
 )
@@ -85,10 +94,8 @@ _Line = dict[str, Any]
 
 def training(model: FamilyModel) -> dict[str, Any]:
     """Return the choices, and the lines of each part for them."""
-    ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
-    jobs = {
-        x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master)) for x in PRECISIONS
-    }
+    ranks = _ranks(model)
+    jobs = {x.name: TrainingJob(model, x.request()) for x in PRECISIONS}
     lines: list[_Line] = []
     return {
         "tokens": (TP * ceil_div(TOKENS, TP)).to_expression_json(),
@@ -99,7 +106,7 @@ def training(model: FamilyModel) -> dict[str, Any]:
         ],
         "kept": {x.name: x.dtype for x in PRECISIONS},
         "gpus": [str(n) for n in GPUS],
-        "start": _start(model, ranks),
+        "start": smallest_cluster(model),
         "ranks": [str(n) for n in ranks],
         "static": {
             name: {str(n): _pooled(_static(job, n), lines) for n in ranks}
@@ -125,28 +132,56 @@ def _pooled(x: Any, lines: list[_Line]) -> Any:
     return [lines.index(y) for y in x]
 
 
-def _start(model: FamilyModel, ranks: Sequence[int]) -> dict[str, str]:
+def start_of_training(
+    model: FamilyModel, smallest: dict[str, str], planned: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Return the settings to begin with: the best of the plans, or where it has stages or experts
+    on ranks of their own, what fits on as many GPUs; without a plan, the smallest cluster.
+    """
+    if planned is None or not planned["plans"] or int(planned["gpus"]) not in GPUS:
+        return smallest
+    best, count = planned["plans"][0], planned["gpus"]
+    if all(best["axes"][x] == "1" for x in ("pp", "cp", "ep")):
+        found = {"tp": best["axes"]["tp"], "zero": best["zero"], "recompute": best["recompute"]}
+    else:
+        found = smallest_cluster(model, (int(count),), SUMMED.request(fused=True))
+    return found | {"trainers": count, "precision": SUMMED.name, "kernels": "fused"}
+
+
+def smallest_cluster(
+    model: FamilyModel, counts: Sequence[int] = GPUS, request: TrainRequest | None = None
+) -> dict[str, str]:
     """Return the smallest cluster of the default GPU on which a step fits: alone, else with
     ZeRO-3, else also recomputing every layer.
     """
-    capacity = find_device(DEFAULT_GPU).memory
+    capacity, ranks = find_device(DEFAULT_GPU).memory, _ranks(model)
     memory = LayoutMemory(
-        TrainingJob(model, TrainRequest()), lambda layout: pipeline_stages(model.tree, layout)
+        TrainingJob(model, request or TrainRequest()),
+        lambda layout: pipeline_stages(model.tree, layout),
     )
-    choice: dict[str, Any] = {}
-    for gpus in GPUS:
+    choice: dict[str, str] = {}
+    for gpus in counts:
         ways: tuple[tuple[int, Recompute], ...] = (
             ((0, "none"),) if gpus == 1 else ((3, "none"), (3, "full"))
         )
         for zero, recompute in ways:
-            choice = {"trainers": str(gpus), "zero": str(zero), "recompute": recompute}
             for tp in (x for x in ranks if x <= gpus):
+                choice = {
+                    "trainers": str(gpus),
+                    "tp": str(tp),
+                    "zero": str(zero),
+                    "recompute": recompute,
+                }
                 if (
                     memory.max_bytes(Layout(tp=tp, dp=gpus // tp, zero=zero, recompute=recompute))
                     <= capacity
                 ):
                     return choice
     return choice
+
+
+def _ranks(model: FamilyModel) -> list[int]:
+    return [n for n in RANKS if n in tp_degrees(model.tree)]
 
 
 def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
