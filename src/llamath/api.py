@@ -650,7 +650,6 @@ def place(
     *,
     on: GPUs,
     ram: Size | Ram,
-    disk: Rate | None = None,
     context: Tokens | None = None,
     batch: int = 1,
     dtype: str = "",
@@ -660,8 +659,8 @@ def place(
     KTransformers, and bound decode.
 
     on: GPUs of the machine: rtx-3060-12gb, 2xrtx-4090, 3090+4090.
-    ram: RAM of the machine: 64GiB, or with its bandwidth '64GiB bw=89.6GB/s'.
-    disk: Bandwidth of a disk, on which what does not fit may stay.
+    ram: RAM of the machine: 64GiB, or with its bandwidth and that of a disk, on which what does not
+        fit may stay: '64GiB bw=89.6GB/s disk=7GB/s'.
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
@@ -671,7 +670,7 @@ def place(
     from .questions.serving_questions import PlaceQuestion
 
     question = PlaceQuestion.parse(
-        on=on, ram=ram, disk=disk, context=context, batch=batch, dtype=dtype, kv_dtype=kv_dtype
+        on=on, ram=ram, context=context, batch=batch, dtype=dtype, kv_dtype=kv_dtype
     )
     return answer_place(load_family(model), question)
 
@@ -1435,7 +1434,7 @@ def answer_place(model: FamilyModel, question: PlaceQuestion) -> Placement:
         gpus=gpu.members or (gpu,) * count,
         ram=question.ram.memory,
         ram_bandwidth=question.ram.bandwidth,
-        disk_bandwidth=question.disk or 0,
+        disk_bandwidth=question.ram.disk,
     )
     return place_model(sizes, machine)
 
@@ -1714,7 +1713,7 @@ def convert(
     when it is complete. A GGUF file that llama.cpp would not load is written with `force` only.
 
     `edit` changes the source first: `"layers=0:16,20:32,vocab_size=152064"` keeps these layers and
-    rows, `"join_shards=yes"` joins the ranks in its subfolders, `"tp_shards=4"` cuts 4 ranks and
+    rows, `"tp_shards=1"` joins the ranks in its subfolders, `"tp_shards=4"` cuts 4 ranks and
     `"mtp=no"` leaves out multi-token prediction layers. Without `names` and `dtype`, an edited
     checkpoint keeps its names, dtypes and packed weights; an edit that no config can express is
     refused. `dry_run` checks the source and writes nothing; `progress` is called with the bytes

@@ -101,7 +101,7 @@ def test_several_cards_are_filled_in_their_order() -> None:
 def test_what_exceeds_the_ram_needs_a_disk() -> None:
     report = place("deepseek-v3", "2xrtx-4090", "128GiB", dtype="q4_k_m")
     assert not report.fits and report.shortfall > 200 * 2**30
-    with_disk = place("deepseek-v3", "2xrtx-4090", "128GiB", dtype="q4_k_m", disk="7GB/s")
+    with_disk = place("deepseek-v3", "2xrtx-4090", "128GiB disk=7GB/s", dtype="q4_k_m")
     assert (
         with_disk.fits
         and with_disk.devices[-1].kind == "disk"
@@ -112,23 +112,6 @@ def test_what_exceeds_the_ram_needs_a_disk() -> None:
     assert full.decode_ceiling > 2 * with_disk.decode_ceiling
     reads = [sum(x.read for x in y.devices) for y in (with_disk, full)]
     assert abs(reads[0] - reads[1]) < 1
-
-
-def test_disk_alone_is_a_usual_drive() -> None:
-    words = [
-        "fit",
-        "deepseek-v3",
-        "--on",
-        "2xrtx-4090",
-        "--ram",
-        "128GiB",
-        "--dtype",
-        "q4_k_m",
-        "--json",
-        "--disk",
-    ]
-    alone, rated = (CliRunner().invoke(cli, x) for x in (words, [*words, "7GB/s"]))
-    assert alone.exit_code == 0 and alone.stdout == rated.stdout
 
 
 @pytest.mark.parametrize(
@@ -143,7 +126,7 @@ def test_disk_alone_is_a_usual_drive() -> None:
 def test_the_device_map_has_on_disk_what_exceeds_the_ram(
     model: str, on: str, ram: str, dtype: str
 ) -> None:
-    with_disk = place(model, on, ram, dtype=dtype, disk="7GB/s")
+    with_disk = place(model, on, f"{ram} disk=7GB/s", dtype=dtype)
     full = place(model, on, "2TiB", dtype=dtype)
     assert with_disk.device_map.keys() == full.device_map.keys()
     moved = [name for name, where in with_disk.device_map.items() if where == "disk"]
@@ -170,7 +153,7 @@ def test_the_bound_is_the_sum_of_reading_times() -> None:
 
 
 @pytest.mark.parametrize(
-    "ram", ["64GiB bw=50", "64GiB bw=1GB/s bw=2GB/s", "bw=50GB/s", "64GiBbw=50GB/s", "64GiB x=1"]
+    "ram", ["64GiB bw=50", "64GiB bw=1GB/s bw=2GB/s", "bw=50GB/s", "64GiBbw=50GB/s", "64GiB x=1", "64GiB disk"]
 )
 def test_ram_with_another_bandwidth_is_refused(ram: str) -> None:
     with pytest.raises(LlamathError, match="ram"):

@@ -87,6 +87,7 @@ MOVED_OPTIONS: Mapping[str, str] = {
     **{f"{name} --png": "--picture FILE.png" for name in _DRAWING},
     "count --names": "llamath names MODEL --names hf",
     "count --layer": "--all",
+    "count --formula": "--format formula",
     "count --unfold": "--all",
     "ls --unfold": "--all",
     "trace --layer": "--layers N",
@@ -103,6 +104,8 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "fit --memory-fraction": "--engine-memory F",
     "fit --kv-memory": "--engine-memory SIZE",
     "fit --grid": "",
+    "fit --disk": "--ram 'SIZE disk=RATE'",
+    "convert --join-shards": "--tp-shards 1",
     "same --ids": "ids:1,2,3",
     "fit --ram-bandwidth": "--ram 'SIZE bw=RATE'",
     "run --sampling": "--top-k N",
@@ -145,7 +148,7 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--format": {
         "metavar": "FORMAT",
         "help": "Print the tables as csv or markdown, or another format that the command lists: "
-        "short, tree, config.",
+        "short, tree, formula, config.",
     },
     "--all": {"is_flag": True, "help": "Print every tensor on its own line."},
     "--picture": {"metavar": "FILE", "help": "Also draw the answer: FILE.svg or FILE.png."},

@@ -32,17 +32,15 @@ _EXAMPLES = (
 )
 
 
-@make_command("count", _EXAMPLES, brief=True, formats=(*LONG, "tree"))
+@make_command("count", _EXAMPLES, brief=True, formats=(*LONG, "tree", "formula"))
 @takes_checkpoint
 @asks(CountQuestion)
-@click.option("--formula", is_flag=True, help="Write the formula of the total, in numbers too.")
 @unfold_option
 @picture_option
 def command(
     model: Model | HeaderCount,
     *,
     asked: Asked,
-    formula: bool,
     unfold: bool,
     picture: PictureFile | None,
     form: str | None,
@@ -52,17 +50,13 @@ def command(
 
     A file that holds something else than the config next to it describes, such as one shard, is
     counted by its own header. --picture draws the weights to scale, --format tree prints the
-    blocks.
+    blocks, --format formula writes the formula of the total, in numbers too.
     """
-    if unfold and form in ("json", "tree", "brief"):
-        option = f"--format {form}" if form == "tree" else f"--{form}"
-        raise click.UsageError(f"--all is about the table: not with {option}")
-    if formula and (unfold or form not in (None, "markdown")):
+    if unfold and form in ("json", "brief", "tree", "formula"):
         option = f"--{form}" if form in ("json", "brief") else f"--format {form}"
-        option = "--all" if unfold else option
-        raise click.UsageError(f"--formula is about the text of a count: not with {option}")
-    if formula and not isinstance(model, FamilyModel):
-        raise click.UsageError("a model without a family has no --formula")
+        raise click.UsageError(f"--all is about the table: not with {option}")
+    if form == "formula" and not isinstance(model, FamilyModel):
+        raise click.UsageError("a model without a family has no formula")
     part = asked.parse(CountQuestion).part
     if isinstance(model, TensorModel):
         _print_tensors(model, part, unfold, picture, form)
@@ -92,7 +86,7 @@ def command(
     from ..analysis.understand.count.count_report import CountReport
 
     report = CountReport(model=model.part(part) if part else model)
-    _print(report, report.tables(unfold=unfold, whole_formula=formula), picture, form)
+    _print(report, report.tables(unfold=unfold, whole_formula=form == "formula"), picture, form)
 
 
 def _print(

@@ -48,27 +48,32 @@ _PRICE = Kind(
 
 
 class Ram(Record):
-    """The RAM of a machine: its bytes, and its bandwidth in bytes per second."""
+    """The RAM of a machine: its bytes, its bandwidth in bytes per second, and that of a disk on
+    which what does not fit may stay (0: nothing may).
+    """
 
     memory: int
     bandwidth: int = RAM_BANDWIDTH
+    disk: int = 0
 
 
 def _read_ram(value: object) -> Ram:
     if isinstance(value, Ram):
-        return Ram(memory=SIZE.read(value.memory), bandwidth=RATE.read(value.bandwidth))
+        disk = RATE.read(value.disk) if value.disk else 0
+        return Ram(memory=SIZE.read(value.memory), bandwidth=RATE.read(value.bandwidth), disk=disk)
     if not isinstance(value, str):
         return Ram(memory=SIZE.read(value))
-    size, found, rate = value.partition("bw=")
-    if found and not size.endswith((" ", ",")):
+    size, *rest = (x.strip(" ,") for x in re.split(r"[ ,](?=[a-z]+=)", value))
+    rates = {key: rate for key, _, rate in (x.partition("=") for x in rest)}
+    if len(rates) < len(rest) or not rates.keys() <= {"bw", "disk"}:
         raise ValueError
-    bandwidth = RATE.read(rate) if found else RAM_BANDWIDTH
-    return Ram(memory=SIZE.read(size.strip(" ,")), bandwidth=bandwidth)
+    bandwidth, disk = (RATE.read(rates[x]) if x in rates else 0 for x in ("bw", "disk"))
+    return Ram(memory=SIZE.read(size), bandwidth=bandwidth or RAM_BANDWIDTH, disk=disk)
 
 
 _RAM = Kind(
     _read_ram,
-    expected="RAM such as '64GiB' or '64GiB bw=89.6GB/s'",
+    expected="RAM such as '64GiB' or '64GiB bw=89.6GB/s disk=7GB/s'",
     annotation="Size | Ram",
     metavar="RAM",
     schema=SIZE.schema,
@@ -120,14 +125,8 @@ class PlaceQuestion(Question):
     )
     ram: Ram = ask(
         _RAM,
-        help=f"RAM of the machine: 64GiB, or with its bandwidth '64GiB "
-        f"bw={RAM_BANDWIDTH / 10**9:g}GB/s'.",
-    )
-    disk: int | None = ask(
-        RATE,
-        default=None,
-        bare="7GB/s",
-        help="Bandwidth of a disk, on which what does not fit may stay.",
+        help=f"RAM of the machine: 64GiB, or with its bandwidth and that of a disk, on which what "
+        f"does not fit may stay: '64GiB bw={RAM_BANDWIDTH / 10**9:g}GB/s disk=7GB/s'.",
     )
     context: int | str | None = CONTEXT
     batch: int = BATCH

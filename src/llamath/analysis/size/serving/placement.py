@@ -174,7 +174,9 @@ class Placement(Report):
         yield Bars(tuple(Bar(x.device, _parts(x), x.memory) for x in self.devices), _MARKS)
         yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.devices)))
         if not self.fits:
-            yield Text("more RAM, --disk, a smaller --dtype or --context", apart=True)
+            yield Text(
+                "more RAM, a disk (128GiB disk=7GB/s), a smaller dtype or context", apart=True
+            )
             return
         yield heading("decode at most, an upper bound")
         yield Text(self._speed, indent="  ")

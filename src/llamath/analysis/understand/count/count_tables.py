@@ -123,7 +123,8 @@ def _group_formulas(count: Count) -> Iterator[Text]:
     yield heading("formula")
     for name, formula in formulas.items():
         yield Text(f"{name:{width}}{formula}", indent="  ", hanging=" " * (width + 2))
-    yield Text(f"in all {count.formula.value:,}; --formula writes it in one", "dim", indent="  ")
+    total = f"in all {count.formula.value:,}; --format formula writes it in one"
+    yield Text(total, "dim", indent="  ")
 
 
 def _group_formula(count: Count, group: str) -> str:
