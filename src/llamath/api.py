@@ -1713,7 +1713,7 @@ def convert(
     when it is complete. A GGUF file that llama.cpp would not load is written with `force` only.
 
     `edit` changes the source first: `"layers=0:16,20:32,vocab_size=152064"` keeps these layers and
-    rows, `"tp_shards=1"` joins the ranks in its subfolders, `"tp_shards=4"` cuts 4 ranks and
+    rows, `"join_shards=yes"` joins the ranks in its subfolders, `"tp_shards=4"` cuts 4 ranks and
     `"mtp=no"` leaves out multi-token prediction layers. Without `names` and `dtype`, an edited
     checkpoint keeps its names, dtypes and packed weights; an edit that no config can express is
     refused. `dry_run` checks the source and writes nothing; `progress` is called with the bytes

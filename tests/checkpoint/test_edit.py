@@ -154,8 +154,8 @@ def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) ->
         (["--vocab-size", "1e3"], "--vocab-size should be an integer from 1 to"),
         (["--vocab-size", "100"], "--vocab-size 100: the vocabulary has this size already"),
         (["--vocab-size", "70"], "eos_token_id is 70, which needs at least 71 rows"),
-        (["--tp-shards", "0"], "--tp-shards should be an integer from 1 to 4,096, found '0'"),
-        (["--tp-shards", "0/2"], "--tp-shards should be an integer from 1 to 4,096"),
+        (["--tp-shards", "1"], "--tp-shards should be an integer from 2 to 4,096, found '1'"),
+        (["--tp-shards", "0/2"], "--tp-shards should be an integer from 2 to 4,096"),
         (["--tp-shards", "8"], "TP 8: 4 heads"),
         *(
             (["--tp-shards", "2", *x], "--tp-shards cuts a checkpoint as it is stored")
@@ -173,7 +173,7 @@ def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) ->
         ),
         (["--keep-experts", "0:2"], "No such option"),
         (["--untie"], "No such option"),
-        (["--tp-shards", "1"], "has no subfolder with one rank"),
+        (["--join-shards"], "has no subfolder with one rank"),
     ],
 )
 def test_wrong_options_are_refused(
@@ -450,7 +450,7 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(
         tmp_path / "out"
     ).ok
-    edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", tp_shards=1)
+    edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == old and llamath.verify(tmp_path / "ranks" / "1").ok
 
 
@@ -613,7 +613,7 @@ def test_interrupted_cut_shows_nothing_and_continues(source: Path, tmp_path: Pat
     done = edit(source, tmp_path / "out", tp_shards=2)
     assert done.kept == ("0/model.safetensors", "0/config.json")
     assert "2 of them from an earlier run" in done.headline
-    edit(tmp_path / "out", tmp_path / "joined", tp_shards=1)
+    edit(tmp_path / "out", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
 
 
@@ -663,17 +663,17 @@ def test_experts_of_an_edited_checkpoint_are_fused(moe: Path, tmp_path: Path) ->
 
 def test_joined_ranks_are_edited_converted_and_cut_anew(source: Path, tmp_path: Path) -> None:
     ranks = cut(source, tmp_path / "ranks", 4)
-    edit(ranks, tmp_path / "two", tp_shards=2)
+    edit(ranks, tmp_path / "two", join_shards=True, tp_shards=2)
     for rank in ("0", "1"):
         expected = tensor_bytes(cut(source, tmp_path / f"other-{rank}", 2) / rank)
         assert tensor_bytes(tmp_path / "two" / rank) == expected
     llamath.convert(
-        ranks, tmp_path / "one" / "x.gguf", edit="tp_shards=1,layers=2:,vocab_size=90"
+        ranks, tmp_path / "one" / "x.gguf", edit="join_shards=yes,layers=2:,vocab_size=90"
     )
     llamath.convert(source, tmp_path / "two" / "x.gguf", edit="layers=2:,vocab_size=90")
     assert tensor_bytes(tmp_path / "one" / "x.gguf") == tensor_bytes(tmp_path / "two" / "x.gguf")
     edit(source, tmp_path / "pruned", layers="2:", tp_shards=2)
-    edit(tmp_path / "pruned", tmp_path / "joined", tp_shards=1)
+    edit(tmp_path / "pruned", tmp_path / "joined", join_shards=True)
     edit(source, tmp_path / "expected", layers="2:")
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(tmp_path / "expected")
 
@@ -692,7 +692,7 @@ def test_ranks_of_another_cut_are_not_left_beside_new_ones(source: Path, tmp_pat
     with pytest.raises(LlamathError, match="file"):
         edit(source, tmp_path / "file", tp_shards=2)
     with pytest.raises(LlamathError, match="inside the source folder"):
-        edit(ranks, ranks / "joined", tp_shards=1)
+        edit(ranks, ranks / "joined", join_shards=True)
 
 
 # ── quantized checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
@@ -848,12 +848,12 @@ def test_indivisible_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
     assert len(last) == 50 * 64 and last == tensor_bytes(source)["lm_head.weight"][
         50 * 64 :
     ] + bytes(64)
-    edit(tmp_path / "ranks", tmp_path / "joined", tp_shards=1)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
 
 
 def test_joined_ranks_have_the_bytes_of_the_original(moe: Path, tmp_path: Path) -> None:
-    edit(cut(moe, tmp_path / "ranks", 2), tmp_path / "joined", tp_shards=1)
+    edit(cut(moe, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(moe)
     assert (tmp_path / "joined" / "config.json").read_bytes() == (moe / "config.json").read_bytes()
 
@@ -864,7 +864,7 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
     good, text = weights.read_bytes(), config.read_text()
 
     def refuse(match: str) -> None:
-        refused(ranks, tmp_path / "out", match, tp_shards=1)
+        refused(ranks, tmp_path / "out", match, join_shards=True)
         config.write_text(text)
         weights.write_bytes(good)
 
@@ -883,7 +883,7 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
     refuse("should be a rank and a world_size")
     config.unlink()
     refuse("rank 1 of 2 is missing")
-    refused(ranks / "0", tmp_path / "out", "has no subfolder with one rank", tp_shards=1)
+    refused(ranks / "0", tmp_path / "out", "has no subfolder with one rank", join_shards=True)
     refused(ranks / "0", tmp_path / "out", "is one rank's part", layers="1:")
     refused(ranks / "0", tmp_path / "out", "is one rank's part", tp_shards=2)
     with pytest.raises(LlamathError, match="rank 0 of 2 of a checkpoint"):
@@ -892,7 +892,7 @@ def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: P
     for rank in ("0", "1"):
         (tmp_path / "linked" / rank).symlink_to(ranks / rank)
     refused(
-        tmp_path / "linked", tmp_path / "out", "has no subfolder with one rank", tp_shards=1
+        tmp_path / "linked", tmp_path / "out", "has no subfolder with one rank", join_shards=True
     )
 
 
@@ -993,7 +993,7 @@ def test_packed_shards_are_cut_between_groups(
     cut(source, tmp_path / "ranks", 2)
     for rank in range(2):
         assert llamath.verify(tmp_path / "ranks" / str(rank)).ok
-    edit(tmp_path / "ranks", tmp_path / "joined", tp_shards=1)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
     whole, part = (
         tensor_bytes(x)["model.layers.0.mlp.up_proj.weight"]

@@ -106,7 +106,7 @@ def test_ranks_have_the_values_of_the_cut_matrices(method: str, tmp_path: Path) 
     for x in folders:
         found = llamath.verify(x)
         assert found.ok, found.findings
-    edit(tmp_path / "ranks", tmp_path / "joined", tp_shards=1)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     joined, original = (load_file(x / "model.safetensors") for x in (tmp_path / "joined", source))
     assert joined.keys() == original.keys()
     for name, x in original.items():
@@ -171,7 +171,7 @@ def test_experts_in_mxfp4_are_cut_by_blocks(tmp_path: Path) -> None:
     for name, x in whole.items():
         axis = 2 if "down" in name else 1
         assert np.array_equal(np.concatenate([part[name] for part in ranks], axis), x), name
-    edit(tmp_path / "ranks", tmp_path / "joined", tp_shards=1)
+    edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
     joined = load_file(tmp_path / "joined" / "model.safetensors")
     assert all(torch.equal(joined[name], x) for name, x in stored.items())
 

@@ -190,7 +190,7 @@ def test_joined_shards_have_the_original_bytes(cases: list[Case]) -> None:
                 continue
             cut.add(case.name)
             target = case.home / f"joined-{ranks}"
-            edit(case.home / folder, target, tp_shards=1)
+            edit(case.home / folder, target, join_shards=True)
             joined = load_file(target / "model.safetensors")
             assert joined.keys() == whole.keys(), case.name
             assert all(

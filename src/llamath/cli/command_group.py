@@ -105,7 +105,6 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "fit --kv-memory": "--engine-memory SIZE",
     "fit --grid": "",
     "fit --disk": "--ram 'SIZE disk=RATE'",
-    "convert --join-shards": "--tp-shards 1",
     "same --ids": "ids:1,2,3",
     "fit --ram-bandwidth": "--ram 'SIZE bw=RATE'",
     "run --sampling": "--top-k N",

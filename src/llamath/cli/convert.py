@@ -33,7 +33,7 @@ _EXAMPLES = (
     "llamath convert Llama-3.2-1B merged --adapter my-lora",
     "llamath convert Llama-3.2-1B pruned --layers 0:10,14:16",
     "llamath convert Llama-3.1-70B ranks --tp-shards 4",
-    "llamath convert ranks joined --tp-shards 1",
+    "llamath convert ranks joined --join-shards",
 )
 _NOT_WITH_ADAPTER = ("names", "max_shard_size", "changes", *Edit.described)
 _UNITS = {
@@ -91,6 +91,7 @@ class _Size(click.ParamType[int]):
 @field_option(Edit, "layers")
 @field_option(Edit, "vocab_size")
 @field_option(Edit, "tp_shards")
+@click.option("--join-shards", is_flag=True, help=Edit.described["join_shards"].text())
 @click.option(
     "--no-mtp",
     "mtp",

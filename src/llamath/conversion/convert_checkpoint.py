@@ -251,7 +251,7 @@ def _write_edited(
     edited: Edited, target: str, options: ConvertOptions, progress: Progress
 ) -> ConversionReport:
     """Write an edited checkpoint, or its ranks, with the names, dtypes and parts that it has."""
-    source, ranks = edited.source, options.edit.tp_shards if options.edit.cuts else None
+    source, ranks = edited.source, options.edit.tp_shards
     parts, folders = [source], [target]
     if ranks is not None:
         parts = list(cut_ranks(source, ranks))
@@ -323,7 +323,7 @@ def _target_format(target: str, options: ConvertOptions) -> str:
     if not to and target.endswith(".gguf") and not os.path.isdir(target):
         to = "gguf"
     is_stored = not to and not options.dtype and not options.changes and edit.mtp
-    if edit.cuts and not is_stored:
+    if edit.tp_shards is not None and not is_stored:
         raise ArgumentError(
             "tp_shards",
             " cuts a checkpoint as it is stored, and not one in another format",

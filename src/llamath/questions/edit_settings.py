@@ -33,7 +33,7 @@ LAYERS: Kind[str | int] = Kind(
 
 
 class Edit(Settings):
-    """The layers and the vocabulary to keep, and the number of ranks.
+    """The layers and the vocabulary to keep, and the ranks to cut or to join.
 
     Ranks are joined first; then layers are left out, the vocabulary is resized, and ranks are cut.
     """
@@ -57,19 +57,16 @@ class Edit(Settings):
         example="no",
     )
     tp_shards: int | None = ask(
-        integer(1, MAX_RANKS),
+        integer(2, MAX_RANKS),
         default=None,
-        help="Cut into N ranks for tensor parallelism, in the folders 0, 1, … of DST; ranks in the "
-        "subfolders of SRC are joined before, and 1 leaves them whole.",
+        help="Cut into N ranks for tensor parallelism, in the folders 0, 1, … of DST.",
         example="4",
     )
-
-    @property
-    def cuts(self) -> bool:
-        """Whether several ranks are written."""
-        return (self.tp_shards or 1) > 1
+    join_shards: bool = ask(
+        YES_OR_NO, default=False, help="Join the ranks in the subfolders of SRC.", example="yes"
+    )
 
     @property
     def is_none(self) -> bool:
         """Whether the tensors and the config stay as they are stored."""
-        return not {"layers", "vocab_size", "tp_shards"} & set(self.changed)
+        return not {"layers", "vocab_size", "tp_shards", "join_shards"} & set(self.changed)

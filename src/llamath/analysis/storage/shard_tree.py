@@ -50,7 +50,7 @@ def reject_shard(model: FamilyModel, path: str) -> None:
         raise LlamathError(
             f"{safe(path)} is {shard}",
             hint="join the ranks: "
-            f"{Call('convert', Name('source'), Name('target'), edit='tp_shards=1')}",
+            f"{Call('convert', Name('source'), Name('target'), edit='join_shards=yes')}",
         )
 
 

@@ -25,7 +25,7 @@ from .edit_source import EditSource, edited_source, open_edit_source
 from .edited_config import LayerNumbers, edit_config, special_token_ids
 from .edited_tensor import copy_tensor
 from .edited_tree import TreeEdit, edit_tree
-from .join_ranks import has_ranks, join_ranks
+from .join_ranks import join_ranks
 from .layer_selection import describe_layers, select_layers
 from .packed_cuts import packed_cuts
 from .plan_edit import plan_edit
@@ -53,7 +53,7 @@ def open_edited(path: str, edit: Edit) -> Edited:
     """Open a checkpoint with the edits other than `tp_shards`: ranks are joined, layers left out,
     and the vocabulary is resized.
     """
-    if edit.tp_shards == 1 or (edit.cuts and has_ranks(path)):
+    if edit.join_shards:
         joined, ranks = join_ranks(path)
         total = sharded_parameters(joined.model, ranks)
         edited = Edited(joined, total, (f"joined {ranks} ranks",))
@@ -66,8 +66,7 @@ def open_edited(path: str, edit: Edit) -> Edited:
         if shard_of(source.model) is not None:
             raise ConvertError(
                 f"{safe(path)} is one rank's part of a checkpoint",
-                hint="give the folder above it, which has all ranks, and "
-                f"{Argument('edit', 'tp_shards=1')}",
+                hint=f"join the ranks first: {Argument('edit', 'join_shards=yes')}",
             )
         if edit.layers is None and edit.vocab_size is None:
             return edited

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from ...checkpoint.formats.folder import LocalFolder, resolve_inside
@@ -95,24 +95,6 @@ def _plan_tensors(
     return plan_join(tensors, cuts, reader, data)
 
 
-def has_ranks(path: str) -> bool:
-    """Whether a path is a folder with ranks in its subfolders, and no checkpoint itself."""
-    is_whole = not os.path.isdir(path) or os.path.lexists(os.path.join(path, "config.json"))
-    return not is_whole and any(True for _ in _shards(path))
-
-
-def _shards(path: str) -> Iterator[tuple[str, TensorParallelShard]]:
-    """Yield the subfolders with one rank of a checkpoint each; links are not followed."""
-    for name in LocalFolder(path).names():
-        folder = os.path.join(path, name)
-        if os.path.islink(folder) or not os.path.isfile(os.path.join(folder, "config.json")):
-            continue
-        config = resolve_inside(folder, "config.json")
-        shard = parse_shard(read_json(config), safe(os.path.join(folder, "config.json")))
-        if shard is not None:
-            yield folder, shard
-
-
 def _first_files(sources: Sequence[EditSource]) -> list[int]:
     """Return the number of the first file of each rank among the files of all."""
     return [0, *accumulate(len(x.manifest.files) for x in sources)][:-1]
@@ -124,25 +106,36 @@ def _numbered(source: EditSource, first: int) -> dict[str, Tensor]:
 
 
 def _find_ranks(path: str) -> list[str]:
-    """Return the subfolders with the ranks, in the order of the ranks."""
+    """Return the subfolders with the ranks, in the order of the ranks; links are not followed."""
     if not os.path.isdir(path):
         raise ConvertError(
             f"{safe(path)} is not a folder",
-            hint="expected a folder with one subfolder for each rank",
+            hint=f"{Argument('join_shards')} expects a folder with one subfolder for each rank",
         )
     found: dict[int, str] = {}
     sizes: dict[int, str] = {}
-    for folder, shard in _shards(path):
+    for name in LocalFolder(path).names():
+        folder = os.path.join(path, name)
+        if os.path.islink(folder) or not os.path.isfile(os.path.join(folder, "config.json")):
+            continue
+        shard = parse_shard(
+            read_json(resolve_inside(folder, "config.json")),
+            safe(os.path.join(folder, "config.json")),
+        )
+        if shard is None:
+            continue
         sizes.setdefault(shard.world_size, folder)
         if shard.rank in found:
-            both = (safe(os.path.basename(x)) for x in (found[shard.rank], folder))
-            raise ConvertError(f"{safe(path)}: {' and '.join(both)} are both rank {shard.rank}")
+            raise ConvertError(
+                f"{safe(path)}: {safe(os.path.basename(found[shard.rank]))} and "
+                f"{safe(name)} are both rank {shard.rank}"
+            )
         found[shard.rank] = folder
     if not found:
         raise ConvertError(
             f"{safe(path)} has no subfolder with one rank of a checkpoint",
-            hint=f"{Argument('edit', 'tp_shards=2')} writes them; consolidated.NN.pth of Meta are "
-            "joined by any conversion",
+            hint=f"{Argument('tp_shards')} writes them; consolidated.NN.pth of Meta are joined "
+            f"without {Argument('join_shards')}",
         )
     if len(sizes) > 1:
         raise ConvertError(

@@ -208,7 +208,7 @@ def verify_opened(
     verdict = verify_tensors(expectation, checkpoint.manifest, opened.problems, quantization)
     verdict = verdict.replace(findings=(*added, *verdict.findings))
     if shard is not None:
-        join = Call("convert", Name("source"), Name("target"), edit="tp_shards=1")
+        join = Call("convert", Name("source"), Name("target"), edit="join_shards=yes")
         remark = Finding(
             code="tensor_parallel_shard",
             severity="info",
