@@ -590,7 +590,7 @@ def fit_engine(
     context: Tokens | None = None,
     batch: int = 1,
     layout: str | EngineRanks | None = None,
-    engine_memory: float | Size | None = None,
+    engine_args: str = "",
 ) -> EngineReport:
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which command.
 
@@ -602,8 +602,7 @@ def fit_engine(
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
     layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
-    engine_memory: Share of the memory that the engine may use: 0.9; or the bytes of its KV cache,
-        as its log prints them: 57.3GiB.
+    engine_args: Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.
     """
     from .questions.fit_questions import EngineQuestion
 
@@ -615,7 +614,7 @@ def fit_engine(
         context=context,
         batch=batch,
         layout=layout,
-        engine_memory=engine_memory,
+        engine_args=engine_args,
     )
     return answer_fit_engine(load_family(model), question)
 
@@ -1244,20 +1243,40 @@ def answer_rank_gpus(model: FamilyModel, question: RankQuestion) -> GPURanking:
 
 def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineReport:
     """Tell whether an engine starts on GPUs."""
+    from .analysis.size.serving.engine_arguments import (
+        layout_of,
+        read_engine_arguments,
+        request_of,
+    )
     from .analysis.size.serving.engine_report import EngineSettings, plan_engine
     from .analysis.size.serving.rank_shapes import EngineLayout
+    from .engines import find_engine
     from .questions.fit_questions import EngineRanks
 
+    engine = find_engine(question.engine)
+    arguments = read_engine_arguments(engine, question.engine_args)
     ranks = EngineRanks(**question.layout)
     layout = EngineLayout(ranks.tp, ranks.pp, ranks.dp, ranks.ep) if question.layout else None
-    memory = question.engine_memory
-    settings = EngineSettings(
-        layout=layout,
-        fraction=memory if isinstance(memory, float) else None,
-        kv_memory=None if isinstance(memory, float) else memory,
-    )
+    asked = layout_of(engine, arguments)
+    if layout is not None and asked not in (None, layout):
+        raise ArgumentError("layout", f" {layout.label} contradicts the flags: {asked.label}")
     number, gpu = question.on
-    return plan_engine(_sizes(model, question), question.engine, gpu, number, settings)
+    settings = EngineSettings(
+        layout=asked or layout,
+        fraction=arguments.settings.get("memory_fraction"),
+        kv_memory=arguments.settings.get("kv_memory"),
+        arguments=arguments,
+    )
+    wanted = request_of(engine, arguments, int(model.tree.layers.n))
+    if _sizes(model, question).packer.is_packed:
+        wanted.pop("dtype", "")  # of the activations
+    for name, value in wanted.items():
+        if name in question.changed and getattr(question, name) != value:
+            raise ArgumentError(
+                name, f" {getattr(question, name)} contradicts {arguments.shown(name)}"
+            )
+    sizes = _sizes(model, question.replace(**wanted))
+    return plan_engine(sizes, question.engine, gpu, number, settings)
 
 
 def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:

@@ -227,7 +227,9 @@ def test_newer_versions_say_what_older_ones_refuse() -> None:
 
 
 def test_given_cache_memory_prints_exact_lines() -> None:
-    report = plan("llama-3.1-8b", "h100", "vllm", engine_memory="10GiB", context=8192)
+    report = plan(
+        "llama-3.1-8b", "h100", "vllm", context=8192, engine_args="--kv-cache-memory-bytes 10G"
+    )
     assert report.prints[-2:] == (
         "GPU KV cache size: 81,920 tokens",
         "Maximum concurrency for 8,192 tokens per request: 10.00x",
@@ -236,7 +238,9 @@ def test_given_cache_memory_prints_exact_lines() -> None:
 
 
 def test_a_long_context_is_refused_in_vllms_words() -> None:
-    report = plan("llama-3.1-8b", "rtx-4090", "vllm", engine_memory="5GiB", context="128k")
+    report = plan(
+        "llama-3.1-8b", "rtx-4090", "vllm", context="128k", engine_args="--kv-cache-memory-bytes 5G"
+    )
     assert report.verdict == "does not start"
     assert (
         "(131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (5.00 GiB)."
@@ -255,14 +259,9 @@ def test_unknown_caches_are_named_and_not_printed() -> None:
 )
 def test_sparse_latents_take_a_format_of_the_kernel(gpu: str, kv_dtype: str, row: int) -> None:
     for name in ("vllm", "sglang"):
-        report = plan(
-            "deepseek-v3.2",
-            f"8x{gpu}",
-            name,
-            kv_dtype=kv_dtype,
-            context="64k",
-            engine_memory="20GiB",
-        )
+        sizes = calculator({"model": "deepseek-v3.2", "kv_dtype": kv_dtype, "length": 65536})
+        settings = EngineSettings(kv_memory=20 * GIB)
+        report = plan_engine(sizes, name, find_device(gpu), 8, settings)
         assert report.most is not None and report.most.tokens == 20 * GIB // (61 * row) // 64 * 64
 
 
@@ -298,7 +297,10 @@ def test_sglang_divides_memory_between_windows_and_all_tokens() -> None:
 
 
 def test_sglang_starts_with_a_short_pool() -> None:
-    report = plan("gemma-4-31b", "h100", "sglang", context="128k", engine_memory="10GiB")
+    sizes = calculator({"model": "gemma-4-31b", "length": 131072})
+    report = plan_engine(
+        sizes, "sglang", find_device("h100"), 1, EngineSettings(kv_memory=10 * GIB)
+    )
     assert report.verdict == "does not start" and "refuses requests" in report.notes[0]
     none = plan("gemma-4-31b", "rtx-4090", "sglang")
     assert none.prints == (
@@ -350,7 +352,6 @@ def test_llama_cpp_prints_the_known_cache_of_llama_3() -> None:
         ({"engine": "vlm", "on": "h100"}, "unknown engine"),
         ({"engine": "vllm@0.3.0", "on": "h100"}, "its rules are known"),
         ({"engine": "vllm", "on": "8xh100", "layout": "tp=4"}, "needs 4 GPUs"),
-        ({"engine": "vllm", "on": "h100", "engine_memory": 1.5}, "above 0"),
     ],
 )
 def test_bad_requests_are_refused(arguments: dict[str, Any], message: str) -> None:

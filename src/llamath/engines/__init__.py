@@ -15,6 +15,7 @@ from typing import Any
 
 from ..utils.errors import Argument, LlamathError, nearest, safe
 from ..utils.record_type import Record
+from .engine_flags import Flags, read_flags
 
 FOLDER = os.path.dirname(__file__)
 ENGINES = ("vllm", "sglang", "llama.cpp", "transformers", "tensorrt-llm")
@@ -75,6 +76,11 @@ class Engine(Record):
     def label(self) -> str:
         """The name with the version."""
         return f"{self.title} {format_version(self.version)}" if self.version else self.title
+
+    @property
+    def flags(self) -> Flags:
+        """The flags of its command line."""
+        return read_flags(_file(self.name), self.name)
 
     def figure(self, name: str, default: Any = None) -> Any:
         """Return the value of a figure; an error if the engine has none and there is no default."""
@@ -178,7 +184,9 @@ def _figure(name: str, entries: list[Mapping[str, Any]], version: Version) -> En
 def _read(name: str) -> dict[str, Any]:
     from ..utils.strict_json import read_json
 
-    data: dict[str, Any] = read_json(
-        os.path.join(FOLDER, f"{name.replace('.', '_').replace('-', '_')}.json")
-    )
+    data: dict[str, Any] = read_json(_file(name))
     return data
+
+
+def _file(name: str) -> str:
+    return os.path.join(FOLDER, f"{name.replace('.', '_').replace('-', '_')}.json")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .layout import Layout
 from .settings import Question, Settings, SomeKeys, ask
 from .shared_fields import BATCH, CONTEXT, DTYPE, GPUS_OR_FILE, KV_DTYPE
-from .value_kinds import GPU_NAMES, SIZE, YES_OR_NO, Kind, integer, number, text
+from .value_kinds import GPU_NAMES, SIZE, YES_OR_NO, integer, text
 
 if TYPE_CHECKING:
     from ..hardware import Device
@@ -23,21 +23,6 @@ _DEGREES: Mapping[str, int] = ask(
 )
 _OFFLOAD = ask(
     SIZE, default=0, help="Weights of each GPU that stay in the memory of the host: 6GiB."
-)
-
-
-def _read_engine_memory(value: object) -> float | int:
-    """Read a share of the memory as a float, or bytes as an integer."""
-    is_number = isinstance(value, float) or (isinstance(value, str) and value[-1:].isdigit())
-    return number(0, 1, open_below=True).read(value) if is_number else SIZE.read(value)
-
-
-_ENGINE_MEMORY: Kind[float | int] = Kind(
-    _read_engine_memory,
-    expected="a share above 0 and at most 1, or bytes such as '57.3GiB'",
-    annotation="float | Size",
-    metavar="F|SIZE",
-    schema={**SIZE.schema, "type": ["number", "string"]},
 )
 
 
@@ -125,11 +110,10 @@ class EngineQuestion(Question):
     layout: Mapping[str, Any] = ask(
         SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
     )
-    engine_memory: float | int | None = ask(
-        _ENGINE_MEMORY,
-        default=None,
-        help="Share of the memory that the engine may use: 0.9; or the bytes of its KV cache, as "
-        "its log prints them: 57.3GiB.",
+    engine_args: str = ask(
+        text("--max-num-seqs 64", "FLAGS"),
+        default="",
+        help="Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.",
     )
 
 

@@ -11,6 +11,7 @@ from ....core.tree import fold_blocks
 from ....engines import Engine
 from ....hardware import Device
 from ..memory.inference_memory import MemoryCalculator, MemoryRequest
+from .engine_memory import batched_tokens
 from .rank_shapes import Facts, quantization_method
 
 _BFLOAT16_SM = 80
@@ -25,6 +26,7 @@ def device_facts(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> F
     """Return the values of a device and a request that engines check; None is not known."""
     longest, key = longest_request(engine, calculator)
     asked = asked_float(calculator)
+    batch = batched_tokens(engine, gpu) if "batched_tokens" in engine.figures else (None, None)
     return {
         "of": "device",
         "vendor": gpu.vendor or None,
@@ -38,6 +40,8 @@ def device_facts(engine: Engine, calculator: MemoryCalculator, gpu: Device) -> F
         "without_float16": _is_without_float16(engine, calculator),
         "model_type": next(iter(model_types(calculator)), ""),
         "context": calculator.context,
+        "batched_tokens": batch[0],
+        "sequences": batch[1],
         "longest": longest,
         "longest_text": _as_printed(longest, engine, calculator),
         "longest_key": key,

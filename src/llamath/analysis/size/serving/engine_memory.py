@@ -27,14 +27,30 @@ class EngineMemory(NamedTuple):
 
 
 def shard_layout(layout: EngineLayout) -> Layout:
-    """Return the layout of the weights."""
+    """Return the layout of the weights: experts are whole on one rank, or every one is split over
+    all ranks, those of other copies of the attention included.
+    """
+    ranks = layout.tp * layout.dp
     if layout.whole_experts:
-        return Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=layout.tp * layout.dp, etp=1)
-    return Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp)
+        return Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, ep=ranks, etp=1)
+    return Layout(tp=layout.tp, pp=layout.pp, dp=layout.dp, etp=ranks if layout.dp > 1 else None)
 
 
 def batched_tokens(engine: Engine, device: Device) -> tuple[int, int]:
-    """Return the tokens of a step and the most sequences, which depend on the device's memory."""
+    """Return the tokens of a step and the most sequences (of SGLang, in a CUDA graph): those that
+    flags set, else the engine's own, which depend on the device's memory.
+    """
+    tokens, sequences = _usual_batch(engine, device)
+    asked = engine.figure("asked_batched_tokens", 0)
+    most = engine.figure("asked_graph_sequences", 0) or engine.figure("asked_sequences", 0)
+    if not most:
+        most = min(sequences, asked) if asked else sequences
+    elif engine.name == "sglang" and "asked_graph_sequences" not in engine.figures:
+        most = min(most, sequences)
+    return asked or tokens, most
+
+
+def _usual_batch(engine: Engine, device: Device) -> tuple[int, int]:
     memory = device.memory / _GIB
     rows = engine.figure("batched_tokens")
     if "a100" in device.name and engine.name == "vllm":
@@ -98,6 +114,7 @@ def _vllm_memory(
     if isinstance(profile[0], list):
         profile = next(x[1:] for x in profile if device.memory / _GIB >= x[0])
     least, most = _gib(profile)
+    most = most * tokens // _usual_batch(engine, device)[0]  # it grows with the tokens of a step
     graphs = _gib(engine.figure("graphs_gib")) if "graphs_gib" in engine.figures else (0, 0)
     if device.memory < 40 * _GIB:
         graphs = (graphs[0], graphs[1] // 3)

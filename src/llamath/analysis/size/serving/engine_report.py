@@ -20,6 +20,7 @@ from ..fit.suggestions import gpus_option, supported_formats
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator
 from .device_rules import configs, device_facts, model_types, run_as_on
+from .engine_arguments import EngineArguments, with_arguments
 from .engine_layouts import (
     BrokenRule,
     CheckedLayout,
@@ -43,13 +44,14 @@ _MAX_NEAREST = 3
 
 
 class EngineSettings(Record):
-    """What the user fixes: the layout, the share of memory, and the memory of the cache that a
-    log prints.
+    """What the user fixes: the layout, the share of memory, the memory of the cache, and what else
+    flags of the engine say.
     """
 
     layout: EngineLayout | None = None
     fraction: float | None = None
     kv_memory: int | None = None
+    arguments: EngineArguments = EngineArguments()
 
 
 class EngineChange(Record):
@@ -228,7 +230,7 @@ def plan_engine(
     settings: EngineSettings,
 ) -> EngineReport:
     """Return whether an engine starts on GPUs, what it prints, and the command line."""
-    engine = find_engine(engine_name)
+    engine = with_arguments(find_engine(engine_name), settings.arguments)
     has_experts = bool(model_facts(calculator, EngineLayout())["experts"])
     if settings.layout is not None and settings.layout.gpus != count:
         raise LlamathError(
@@ -274,13 +276,23 @@ def plan_engine(
         warnings=first.checked.warnings,
         older=first.checked.older,
         command=launch_command(
-            engine, run_as_on(engine, calculator, gpu), tried.layout, settings.fraction
+            engine,
+            run_as_on(engine, calculator, gpu),
+            tried.layout,
+            settings.fraction,
+            settings.arguments.words,
         )
         if starts
         else "",
         nearest=nearest,
         instead=instead,
-        notes=(*([stand_in] if stand_in else []), *first.notes, *engine.notes, *calculator.notes),
+        notes=(
+            *([stand_in] if stand_in else []),
+            *settings.arguments.notes,
+            *first.notes,
+            *engine.notes,
+            *calculator.notes,
+        ),
     )
 
 
@@ -406,14 +418,34 @@ def _try_layout(
         )
     shards = ShardedModel(calculator, split)
     memory = engine_memory(engine, calculator, shards, gpu, settings.fraction)
-    if settings.kv_memory is not None:
-        memory = memory._replace(available=(settings.kv_memory, settings.kv_memory))
+    if (fixed := settings.kv_memory) is not None:
+        memory = memory._replace(available=(fixed, fixed))
+        if _needed(memory, 0) > gpu.memory:
+            short = BrokenRule(
+                rule="memory",
+                says=f"{memory.weights / 2**30:.2f} GiB of weights, {memory.own[0] / 2**30:.2f} "
+                f"of its own and {fixed / 2**30:.2f} for the cache are more than the "
+                f"{gpu.memory / 2**30:.2f} GiB of the device: CUDA out of memory",
+                where="",
+                source="the sizes of the model and of the device",
+            )
+            return _Trial(
+                layout=layout,
+                checked=checked.replace(broken=(short,)),
+                verdict="does not start",
+                memory=memory,
+            )
     trial = _Trial(layout=layout, checked=checked, verdict="starts", memory=memory)
     if engine.name == "llama.cpp":
         return _with_llama_cpp_cache(trial, llama_cpp_cache(engine, calculator, shards), memory)
     if engine.name == "transformers":
         return _with_needed_cache(trial, calculator, shards, memory)
     return _with_pages(trial, engine, calculator, shards, gpu)
+
+
+def _needed(memory: EngineMemory, side: int) -> int:
+    """Return the least or the most bytes on a GPU with a cache of a fixed size."""
+    return memory.weights + memory.own[side] + memory.available[side]
 
 
 def _with_llama_cpp_cache(trial: _Trial, cache: LlamaCppCache, memory: EngineMemory) -> _Trial:
@@ -455,6 +487,8 @@ def _with_pages(
     least, most = (max(x, 0) for x in memory.available)
     low, high = cache.capacity(least, calculator.context), cache.capacity(most, calculator.context)
     verdict: Verdict = "starts" if low.starts else "may start" if high.starts else "does not start"
+    if verdict == "starts" and _needed(memory, 1) > gpu.memory:
+        verdict = "may start"
     lines = tuple(_printed_lines(engine, calculator, memory, low, high, cache))
     pages = cache if isinstance(cache, PagedCache) else None
     short = isinstance(cache, TokenPools) and verdict == "does not start" and high.tokens > 0

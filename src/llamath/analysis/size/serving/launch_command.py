@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....checkpoint.quantization.weight_format import WeightFormat
@@ -15,31 +15,38 @@ from ....model import FamilyModel
 from ..memory.inference_memory import MemoryCalculator, MemoryRequest
 from .rank_shapes import EngineLayout
 
-_VLLM_CACHE = {"F8_E4M3": "fp8", "F8_E5M2": "fp8_e5m2"}
-_FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_FP8_CACHE = {"F8_E4M3": "fp8", "F8_E5M2": "fp8_e5m2"}
+_FLOATS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
+_TORCH_FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_PROGRAMS = {
+    "vllm": ("vllm", "serve"),
+    "sglang": ("python", "-m", "sglang.launch_server", "--model-path"),
+    "llama.cpp": ("llama-server", "-m"),
+    "tensorrt-llm": ("trtllm-serve",),
+}
 _CONVERT_FLOATS = ("vllm", "sglang", "transformers")
 _BITSANDBYTES = {
     "bnb-int8": "load_in_8bit=True",
     "bnb-nf4": 'load_in_4bit=True, bnb_4bit_quant_type="nf4"',
     "bnb-nf4-dq": 'load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True',
 }
-_LLAMA_CACHE = {"fp16": "f16", "fp32": "f32"}
 
 
 def launch_command(
-    engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, fraction: float | None
+    engine: Engine,
+    calculator: MemoryCalculator,
+    layout: EngineLayout,
+    fraction: float | None,
+    more: Sequence[tuple[str, ...]] = (),
 ) -> str:
-    """Return the command line, one option on each line."""
+    """Return the command line, one option on each line; `more` are flags with their values."""
     name = checkpoint_address(calculator, engine.name).address
     if engine.name == "transformers":
         return "\n".join(_transformers_lines(calculator, name, layout))
-    make = {
-        "vllm": _vllm_words,
-        "sglang": _sglang_words,
-        "llama.cpp": _llama_cpp_words,
-        "tensorrt-llm": _tensorrt_words,
-    }[engine.name]
-    words = [shlex.join(x) for x in make(calculator, name, layout, fraction)]
+    make = _llama_cpp_words if engine.name == "llama.cpp" else _server_words
+    found = [(*_PROGRAMS[engine.name], name), *make(engine, calculator, layout, fraction)]
+    given = {x[0] for x in more}
+    words = [shlex.join(x) for x in (*(x for x in found if x[0] not in given), *more)]
     return " \\\n  ".join(words)
 
 
@@ -119,86 +126,69 @@ def _is_unchanged(model: FamilyModel, published: Mapping[str, Any]) -> bool:
     )
 
 
-def _vllm_words(
-    calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None
+def _rank_words(engine: Engine, layout: EngineLayout) -> Iterator[tuple[str, ...]]:
+    """Yield the flags of a layout; but for vLLM, the tensor ranks include the copies of the
+    attention.
+    """
+    all_ranks = layout.tp * layout.dp
+    degrees = {
+        "tp": layout.tp if engine.name == "vllm" else all_ranks,
+        "pp": layout.pp,
+        "dp": layout.dp,
+        "copies": layout.copies,
+    }
+    for means, n in degrees.items():
+        flag = engine.flags.meaning(means)
+        if n > 1 and flag is not None:
+            yield flag.name, str(n)
+    experts = engine.flags.meaning("ep")
+    if layout.whole_experts and experts is not None:
+        yield (experts.name,) if experts.value == "switch" else (experts.name, str(all_ranks))
+
+
+def _flag(engine: Engine, means: str, value: object) -> Iterator[tuple[str, ...]]:
+    """Yield a flag in the words of an engine, with llamath's value."""
+    flag = engine.flags.meaning(means)
+    if flag is not None:
+        words = {ours: word for word, ours in reversed(tuple(flag.words.items()))}
+        yield flag.name, str(words.get(value, value) if isinstance(value, str) else value)
+
+
+def _server_words(
+    engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, fraction: float | None
 ) -> Iterator[tuple[str, ...]]:
-    yield "vllm", "serve", name
-    if layout.tp > 1:
-        yield "--tensor-parallel-size", str(layout.tp)
-    if layout.pp > 1:
-        yield "--pipeline-parallel-size", str(layout.pp)
-    if layout.dp > 1:
-        yield "--data-parallel-size", str(layout.dp)
-    if layout.whole_experts:
-        yield ("--enable-expert-parallel",)
-    yield from _float_words(calculator)
-    yield "--max-model-len", str(calculator.context)
-    if fraction:
-        yield "--gpu-memory-utilization", f"{fraction:g}"
-    if calculator.request.kv_dtype and (kind := _short_dtype(calculator.kv_dtype)) != "bf16":
-        yield "--kv-cache-dtype", kind
-
-
-def _sglang_words(
-    calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None
-) -> Iterator[tuple[str, ...]]:
-    yield "python", "-m", "sglang.launch_server", "--model-path", name
-    if layout.tp * layout.dp > 1:
-        yield "--tp-size", str(layout.tp * layout.dp)
-    if layout.pp > 1:
-        yield "--pp-size", str(layout.pp)
-    if layout.dp > 1:
-        yield "--attn-dp-size", str(layout.dp)
-    if layout.whole_experts:
-        yield "--ep-size", str(layout.tp * layout.dp)
-    yield from _float_words(calculator)
-    yield "--context-length", str(calculator.context)
-    if fraction:
-        yield "--mem-fraction-static", f"{fraction:g}"
-    if calculator.request.kv_dtype and (kind := _short_dtype(calculator.kv_dtype)) != "bf16":
-        yield "--kv-cache-dtype", {"fp8": "fp8_e4m3"}.get(kind, kind)
-
-
-def _float_words(calculator: MemoryCalculator) -> Iterator[tuple[str, ...]]:
-    """Yield the option for another float type than that of the checkpoint."""
+    yield from _rank_words(engine, layout)
     own = _own_format(calculator)
     if not calculator.packer.is_packed and not own.is_packed and calculator.packer.name != own.name:
-        yield "--dtype", _FLOATS[calculator.packer.compute_dtype]
+        yield from _flag(engine, "dtype", _FLOATS[calculator.packer.compute_dtype])
+    yield from _flag(engine, "context", calculator.context)
+    if fraction:
+        yield from _flag(engine, "memory_fraction", f"{fraction:g}")
+    if calculator.request.kv_dtype and (kind := _short_dtype(calculator.kv_dtype)) != "bf16":
+        yield from _flag(engine, "kv_dtype", kind)
 
 
 def _llama_cpp_words(
+    engine: Engine,
     calculator: MemoryCalculator,
-    name: str,
     layout: EngineLayout,
     fraction: float | None,  # noqa: ARG001
 ) -> Iterator[tuple[str, ...]]:
-    yield "llama-server", "-m", name
-    yield "-c", str(calculator.context * calculator.request.batch)
+    yield from _flag(engine, "all_context", calculator.context * calculator.request.batch)
     if calculator.request.batch > 1:
-        yield "-np", str(calculator.request.batch)
-    yield "-ngl", "all"
+        yield from _flag(engine, "batch", calculator.request.batch)
+    yield from _flag(engine, "gpu_layers", "all")
     if layout.gpus > 1:
-        yield "--split-mode", "layer"
+        yield from _flag(engine, "split_mode", "layer")
     if kind := calculator.request.kv_dtype:
-        kind = _LLAMA_CACHE.get(kind, kind)
-        yield "--cache-type-k", kind, "--cache-type-v", kind
-        if kind not in ("f16", "f32", "bf16"):
-            yield "--flash-attn", "on"
-
-
-def _tensorrt_words(
-    calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None
-) -> Iterator[tuple[str, ...]]:
-    yield "trtllm-serve", name
-    if layout.tp * layout.dp > 1:
-        yield "--tp_size", str(layout.tp * layout.dp)
-    if layout.pp > 1:
-        yield "--pp_size", str(layout.pp)
-    if layout.whole_experts:
-        yield "--ep_size", str(layout.tp * layout.dp)
-    yield "--max_seq_len", str(calculator.context)
-    if fraction:
-        yield "--kv_cache_free_gpu_memory_fraction", f"{fraction:g}"
+        yield from (
+            (*x, *y)
+            for x, y in zip(
+                _flag(engine, "kv_dtype", kind), _flag(engine, "value_dtype", kind), strict=True
+            )
+        )
+        if kind not in _FLOATS.values():
+            yield from _flag(engine, "flash_attention", "on")
 
 
 def _transformers_lines(
@@ -214,7 +204,7 @@ def _transformers_lines(
     )
     yield ""
     yield f"tokenizer = AutoTokenizer.from_pretrained({name!r})"
-    words = [repr(name), f"dtype=torch.{_FLOATS[calculator.packer.compute_dtype]}"]
+    words = [repr(name), f"dtype=torch.{_TORCH_FLOATS[calculator.packer.compute_dtype]}"]
     words += [f"quantization_config=BitsAndBytesConfig({more})"] if more else []
     words.append('device_map="auto"' if layout.gpus > 1 else 'device_map="cuda"')
     yield f"model = AutoModelForCausalLM.from_pretrained({', '.join(words)})"
@@ -223,4 +213,4 @@ def _transformers_lines(
 def _short_dtype(kv_dtype: str) -> str:
     from ..memory.cache_bytes import parse_kv_dtype
 
-    return _VLLM_CACHE.get(parse_kv_dtype(kv_dtype).name, kv_dtype)
+    return _FP8_CACHE.get(parse_kv_dtype(kv_dtype).name, kv_dtype)

@@ -27,11 +27,12 @@ class EngineLayout(NamedTuple):
     pp: int = 1
     dp: int = 1
     whole_experts: bool = False  # expert parallelism over all ranks of tp × dp
+    copies: int = 1  # of the whole, each on its own GPUs
 
     @property
     def gpus(self) -> int:
         """The number of GPUs."""
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.dp * self.copies
 
     @property
     def label(self) -> str:
@@ -41,8 +42,10 @@ class EngineLayout(NamedTuple):
             for name, n in (("TP", self.tp), ("PP", self.pp), ("DP", self.dp))
             if n > 1
         ]
-        return " × ".join(parts or ["one GPU"]) + (
-            " with expert parallelism" if self.whole_experts else ""
+        return (
+            " × ".join(parts or ["one GPU"])
+            + (" with expert parallelism" if self.whole_experts else "")
+            + (f", {self.copies:,} copies" if self.copies > 1 else "")
         )
 
 

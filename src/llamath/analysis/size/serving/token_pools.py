@@ -32,12 +32,14 @@ class TokenPools(Record):
     window: int  # tokens of the longest window that has a pool; 0: none
     window_share: float  # tokens of the pool of windows for each of the other
     state_share: float  # memory of states for that of keys and values
+    most_tokens: int = 0  # in the pool of layers that keep all tokens; 0: what fits
 
     def full_tokens(self, available: int) -> int:
         """Return the tokens of the pool of layers that keep all tokens; of that of windows, if
         there is no other.
         """
-        return min(self._tokens(x, available) for x in self.stages) // self.page * self.page
+        fits = min(self._tokens(x, available) for x in self.stages)
+        return min(fits, self.most_tokens or fits) // self.page * self.page
 
     def window_tokens(self, available: int) -> int:
         """Return the tokens of the pool of windows."""
@@ -134,6 +136,7 @@ def pool_layers(
         window=max(windows, default=0) if has_windows else 0,
         window_share=pool["window_tokens_per_token"],
         state_share=engine.figure("state_pool"),
+        most_tokens=engine.figure("asked_cached_tokens", 0),
     )
 
 
