@@ -219,7 +219,7 @@ def bits() -> Rows:
 
 
 def gguf_files() -> Rows:
-    for name, slug, dtype, gib, _ in DATA["gguf_files"]["rows"]:
+    for name, slug, dtype, gib, _ in DATA["gguf_files"]["rows"] + DATA["gguf_files"]["misses"]:
         model = llamath.load(slug).text
         kept = weight_storage(model.tree, parse_weight_format(dtype), gguf_naming(model)).bytes
         yield name, f"{gib:.2f}", f"{kept / 2**30:.2f}", f"{100 * (kept / 2**30 / gib - 1):+.2f}"

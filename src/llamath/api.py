@@ -341,6 +341,7 @@ def memory(
     batch: int = 1,
     images: str = "",
     chunk: Tokens = 2048,
+    part: Literal["text", "main"] | None = None,
 ) -> MemoryReport: ...
 @overload
 def memory(
@@ -353,6 +354,7 @@ def memory(
     batch: int = 1,
     images: str = "",
     chunk: Tokens = 2048,
+    part: Literal["text", "main"] | None = None,
 ) -> MemoryReport | WeightsReport: ...
 def memory(
     model: Source,
@@ -364,6 +366,7 @@ def memory(
     batch: int = 1,
     images: str = "",
     chunk: Tokens = 2048,
+    part: Literal["text", "main"] | None = None,
 ) -> MemoryReport | WeightsReport:
     """Compute the memory that inference needs, line by line with formulas.
 
@@ -380,6 +383,8 @@ def memory(
     batch: Number of sequences.
     images: Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024.
     chunk: Prompt tokens per forward pass, or all.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.memory_questions import MemoryQuestion
 
@@ -391,6 +396,7 @@ def memory(
         batch=batch,
         images=images,
         chunk=chunk,
+        part=part,
     )
     return answer_memory(load(model), question)
 
@@ -492,6 +498,7 @@ def fit(
     batch: int = 1,
     layout: str | Layout | None = None,
     offload: Size = 0,
+    part: Literal["text", "main"] | None = None,
 ) -> FitReport:
     """Tell whether a model fits on GPUs, and how fast it can be at most.
 
@@ -507,6 +514,8 @@ def fit(
     batch: Number of sequences.
     layout: Tensor and pipeline parallelism; chosen if not given: tp=8, pp=4.
     offload: Weights of each GPU that stay in the memory of the host: 6GiB.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.fit_questions import FitQuestion
 
@@ -518,6 +527,7 @@ def fit(
         batch=batch,
         layout=layout,
         offload=offload,
+        part=part,
     )
     return answer_fit(load_family(model), question)
 
@@ -532,6 +542,7 @@ def compare_machines(
     batch: int = 1,
     layout: str | Layout | None = None,
     offload: Size = 0,
+    part: Literal["text", "main"] | None = None,
 ) -> FitComparison:
     """Tell on which of several machines a model fits, and how fast it can be at most on each.
 
@@ -543,6 +554,8 @@ def compare_machines(
     batch: Number of sequences.
     layout: Tensor and pipeline parallelism; chosen if not given: tp=8, pp=4.
     offload: Weights of each GPU that stay in the memory of the host: 6GiB.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.fit_questions import MachinesQuestion
 
@@ -554,6 +567,7 @@ def compare_machines(
         batch=batch,
         layout=layout,
         offload=offload,
+        part=part,
     )
     return answer_compare_machines(load_family(model), question)
 
@@ -565,6 +579,7 @@ def rank_gpus(
     kv_dtype: str = "",
     context: Tokens | None = None,
     batch: int = 1,
+    part: Literal["text", "main"] | None = None,
 ) -> GPURanking:
     """Rank the GPUs of the catalog that can run a model, the smallest first.
 
@@ -573,10 +588,14 @@ def rank_gpus(
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.fit_questions import RankQuestion
 
-    question = RankQuestion.parse(dtype=dtype, kv_dtype=kv_dtype, context=context, batch=batch)
+    question = RankQuestion.parse(
+        dtype=dtype, kv_dtype=kv_dtype, context=context, batch=batch, part=part
+    )
     return answer_rank_gpus(load_family(model), question)
 
 
@@ -626,6 +645,7 @@ def quants(
     kv_dtype: str = "",
     context: Tokens | None = None,
     batch: int = 1,
+    part: Literal["text", "main"] | None = None,
 ) -> QuantsReport:
     """Return a model in each dtype and mixture of types: bytes, bits per weight, what stays
     unquantized, and what fits on GPUs.
@@ -637,10 +657,14 @@ def quants(
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.fit_questions import QuantsQuestion
 
-    question = QuantsQuestion.parse(on=on, kv_dtype=kv_dtype, context=context, batch=batch)
+    question = QuantsQuestion.parse(
+        on=on, kv_dtype=kv_dtype, context=context, batch=batch, part=part
+    )
     return answer_quants(model, question)
 
 
@@ -1145,6 +1169,7 @@ def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport | Weig
     loaded = with_passes(model)
     if question.chunk != PREFILL_CHUNK and loaded is not model:
         raise ArgumentError("chunk", " is for decoders: an encoder reads whole prompts")
+    loaded = _part(loaded, question.part)
     name, imatrix = _imatrix(question.dtype)
     inference = MemoryRequest(
         dtype=name,
@@ -1158,23 +1183,30 @@ def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport | Weig
     return inference_memory(
         loaded,
         inference,
-        None if question.dtype else _stored_weights(model),
+        None if question.dtype else _stored_weights(model, question.part),
         contexts=[x for x in contexts if x is not None],
         within=None if question.on is None else question.on[0] * question.on[1].memory,
         checkpoint_notes=_file_notes(model) if question.dtype else (),
     )
 
 
-def _calculator(model: FamilyModel, dtype: str, **request: Any) -> MemoryCalculator:
+def _part(model: FamilyModel, part: str | None) -> FamilyModel:
+    """Return the text model, or without layers for multi-token prediction the main model."""
+    return {None: model, "text": model.text, "main": model.main}[part]
+
+
+def _calculator(
+    model: FamilyModel, dtype: str, part: str | None = None, **request: Any
+) -> MemoryCalculator:
     """Return what computes the memory of a model: with its stored weights, unless they are asked
     for in another dtype.
     """
     from .analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 
     return MemoryCalculator(
-        model,
+        _part(model, part),
         MemoryRequest(dtype=dtype, **request),
-        None if dtype else _stored_weights(model),
+        None if dtype else _stored_weights(model, part),
         _file_notes(model) if dtype else (),
     )
 
@@ -1185,6 +1217,7 @@ def _sizes(model: FamilyModel, question: _Sized) -> MemoryCalculator:
     return _calculator(
         model,
         question.dtype,
+        getattr(question, "part", None),
         kv_dtype=question.kv_dtype,
         context=context,
         batch=question.batch,
@@ -1410,11 +1443,12 @@ def answer_quants(model: Source, question: QuantsQuestion) -> QuantsReport:
     files = []
     for x in found:
         loaded = load_family(x.location)
-        sizes = MemoryCalculator(loaded, request(loaded), _stored_weights(loaded))
+        stored = _stored_weights(loaded, question.part)
+        sizes = MemoryCalculator(_part(loaded, question.part), request(loaded), stored)
         files.append((x.choice.names[0], x.choice.type, sizes))
     if files:
         return list_files(files, gpu, count)
-    loaded = load_family(model)
+    loaded = _part(load_family(model), question.part)
     return list_quants(MemoryCalculator(loaded, request(loaded)), gpu, count)
 
 
@@ -1733,7 +1767,7 @@ def convert(
 
     `edit` changes the source first: `"layers=0:16,20:32,vocab_size=152064"` keeps these layers and
     rows, `"join_shards=yes"` joins the ranks in its subfolders, `"tp_shards=4"` cuts 4 ranks and
-    `"mtp=no"` leaves out multi-token prediction layers. Without `names` and `dtype`, an edited
+    `"part=main"` leaves out multi-token prediction layers. Without `names` and `dtype`, an edited
     checkpoint keeps its names, dtypes and packed weights; an edit that no config can express is
     refused. `dry_run` checks the source and writes nothing; `progress` is called with the bytes
     done and the bytes in total.
@@ -1819,15 +1853,15 @@ def _images(text: str) -> Images | None:
     return parse_images(text)
 
 
-def _stored_weights(model: Model) -> StoredWeights | None:
-    """Return the weights of the checkpoint that a model was loaded from; None if there is only a
-    configuration.
+def _stored_weights(model: Model, part: str | None = None) -> StoredWeights | None:
+    """Return the weights of the checkpoint that a model was loaded from, or of a part of it; None
+    if there is only a configuration.
     """
     if not model.location:
         return None
     from .analysis.check.checkpoint_weights import read_stored_weights
 
-    return read_stored_weights(model)
+    return read_stored_weights(model, part)
 
 
 def _file_notes(model: Model) -> tuple[str, ...]:

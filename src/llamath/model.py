@@ -111,6 +111,12 @@ class FamilyModel(DescribedModel):
             notes=(*self.notes, f"text model only; not included: {others}"),
         )
 
+    @cached_property
+    def main(self) -> FamilyModel:
+        """The text model without layers for multi-token prediction."""
+        text = self.text
+        return text if text.tree.mtp is None else text.replace(tree=text.tree.replace(mtp=None))
+
     def part(self, name: str) -> DescribedModel:
         """Return one part: `text`, `vision` or `audio`; vision and audio contain their
         projectors.

@@ -438,6 +438,15 @@ def test_text_model_gets_a_type_that_stands_alone(wrapped: str, tmp_path: Path) 
     assert verify_checkpoint(str(tmp_path / "b")).ok
 
 
+VL = {
+    "model_type": "qwen3_vl",
+    "text_config": {
+        "model_type": "qwen3_vl_text", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "tie_word_embeddings": False,
+        "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "rms_norm_eps": 1e-6,
+    },
+    "vision_config": {"depth": 1, "hidden_size": 8, "num_heads": 2, "intermediate_size": 12},
+}  # fmt: skip
 MTP = load_tiny_configs()["glm4_moe-plain"] | {
     "max_position_embeddings": 64,
     "num_nextn_predict_layers": 1,
@@ -450,6 +459,31 @@ def mtp_tensors() -> dict[str, torch.Tensor]:
     return {name: torch.full(shape, 0.25).bfloat16() for name, shape in shapes.items()}
 
 
+def test_memory_counts_one_part_of_the_files(tmp_path: Path) -> None:
+    tensors, further = random_tensors(MTP), mtp_tensors()
+    write(tmp_path / "mtp", MTP, tensors | further)
+    sizes = {x: llamath.memory(tmp_path / "mtp", part=x).weights for x in (None, "text", "main")}
+    bytes_of_mtp = sum(x.nbytes for x in further.values())
+    assert sizes[None] == sizes["text"] == sizes["main"] + bytes_of_mtp > sizes["main"]
+    whole = random_tensors(VL)
+    towers = {name: x for name, x in whole.items() if name.startswith("model.visual.")}
+    write(tmp_path / "vl", VL, whole)
+    assert towers and llamath.memory(tmp_path / "vl", part="text").weights == sum(
+        x.nbytes for name, x in whole.items() if name not in towers
+    )
+    alone = llamath.fit(llamath.load(VL).text, on="mem=1GiB", dtype="bf16").total
+    for dtype in ("", "bf16"):
+        found = llamath.fit(tmp_path / "vl", on="mem=1GiB", part="text", dtype=dtype)
+        assert found.total == alone
+    rows = {x.name: x.bytes for x in llamath.quants(tmp_path / "vl", part="text").quants}
+    assert rows["bf16"] == 2 * llamath.load(VL).text.parameters.total
+
+
+def test_old_option_says_what_to_type() -> None:
+    done = CliRunner().invoke(cli, ["convert", "a", "b", "--no-mtp"])
+    assert done.exit_code == 2 and "is now `--part main`" in done.stderr
+
+
 def test_layers_for_multi_token_prediction_are_kept_or_dropped(tmp_path: Path) -> None:
     tensors, further = random_tensors(MTP), mtp_tensors()
     assert further
@@ -460,7 +494,7 @@ def test_layers_for_multi_token_prediction_are_kept_or_dropped(tmp_path: Path) -
         load_file(tmp_path / "kept" / "model.safetensors").keys() == tensors.keys() | further.keys()
     )
     assert verify_checkpoint(str(tmp_path / "kept")).ok
-    dropped = convert(tmp_path / "a", tmp_path / "dropped", "hf", edit=llamath.Edit(mtp=False))
+    dropped = convert(tmp_path / "a", tmp_path / "dropped", "hf", edit=llamath.Edit(part="main"))
     assert f"multi-token prediction layers: {len(further)} tensors left out" in dropped.notes
     assert load_file(tmp_path / "dropped" / "model.safetensors").keys() == tensors.keys()
     assert (
@@ -480,7 +514,7 @@ def test_qwen_s_layers_for_prediction_are_kept_under_their_names(tmp_path: Path)
     write(tmp_path / "a", config, tensors | {"mtp.fc.weight": torch.ones(4, 8).bfloat16()})
     convert(tmp_path / "a", tmp_path / "kept", "hf")
     assert "mtp.fc.weight" in load_file(tmp_path / "kept" / "model.safetensors")
-    convert(tmp_path / "a", tmp_path / "dropped", "hf", edit=llamath.Edit(mtp=False))
+    convert(tmp_path / "a", tmp_path / "dropped", "hf", edit=llamath.Edit(part="main"))
     assert load_file(tmp_path / "dropped" / "model.safetensors").keys() == tensors.keys()
 
 

@@ -162,7 +162,7 @@ def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) ->
             for x in (
                 ["--names", "hf"],
                 ["--dtype", "fp16"],
-                ["--no-mtp"],
+                ["--part", "main"],
                 ["--set", "rope_theta=1e6"],
             )
         ),
@@ -652,13 +652,14 @@ def readable(path: Path) -> object:
 
 def test_experts_of_an_edited_checkpoint_are_fused(moe: Path, tmp_path: Path) -> None:
     edit(moe, tmp_path / "edited", layers="1:")
-    for mtp in (True, False):
-        one, two = tmp_path / f"one-{mtp}", tmp_path / f"two-{mtp}"
-        done = llamath.convert(moe, one, names="hf-fused", edit=llamath.Edit(layers="1:", mtp=mtp))
-        llamath.convert(tmp_path / "edited", two, names="hf-fused", edit=llamath.Edit(mtp=mtp))
+    for part in ("text", "main"):
+        one, two = tmp_path / f"one-{part}", tmp_path / f"two-{part}"
+        asked = llamath.Edit(layers="1:", part=part)
+        done = llamath.convert(moe, one, names="hf-fused", edit=asked)
+        llamath.convert(tmp_path / "edited", two, names="hf-fused", edit=llamath.Edit(part=part))
         assert tensor_bytes(one) == tensor_bytes(two) and config_of(one) == config_of(two)
         assert done.edits == ("kept layers 1–3 (3 of 4)",)
-        assert any("kept" in x if mtp else "left out" in x for x in done.notes)
+        assert any("kept" in x if part == "text" else "left out" in x for x in done.notes)
 
 
 def test_joined_ranks_are_edited_converted_and_cut_anew(source: Path, tmp_path: Path) -> None:

@@ -189,6 +189,6 @@ def test_command_merges_an_adapter_and_nothing_else(lora: SavedAdapter, tmp_path
     assert (tmp_path / "merged" / "model.safetensors").read_bytes() == (
         tmp_path / "again" / "model.safetensors"
     ).read_bytes()
-    done = CliRunner().invoke(cli, [*words, "--names", "gguf", "--no-mtp"])
+    done = CliRunner().invoke(cli, [*words, "--names", "gguf", "--part", "main"])
     assert done.exit_code == 2
-    assert "--names and --no-mtp cannot be used with --adapter" in done.stderr
+    assert "--names and --part cannot be used with --adapter" in done.stderr

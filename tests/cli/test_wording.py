@@ -158,15 +158,15 @@ def test_a_call_is_worded_by_each_caller() -> None:
     verify = Call("verify", "a b", base=Name("model"))
     fit = Call("fit", "gpt2", on="2xh100", layout="tp=2")
     ranking = Call("rank_gpus", Name("model"))
-    join = Call("convert", "a", "b", edit="join_shards=yes,tp_shards=4,mtp=no")
+    join = Call("convert", "a", "b", edit="join_shards=yes,tp_shards=4,part=main")
     assert str(verify) == "llamath.verify('a b', base=model)"
     assert str(fit) == "llamath.fit('gpt2', on='2xh100', layout='tp=2')"
-    assert str(join) == "llamath.convert('a', 'b', edit='join_shards=yes,tp_shards=4,mtp=no')"
+    assert str(join) == "llamath.convert('a', 'b', edit='join_shards=yes,tp_shards=4,part=main')"
     with worded(CommandLine(find_command)):
         assert str(verify) == "`llamath verify 'a b' --base MODEL`"
         assert str(fit) == "`llamath fit gpt2 --on 2xh100 --layout tp=2`"
         assert str(ranking) == "`llamath fit MODEL`"
-        assert str(join) == "`llamath convert a b --join-shards --tp-shards 4 --no-mtp`"
+        assert str(join) == "`llamath convert a b --join-shards --tp-shards 4 --part main`"
     with worded(ToolCall(find_command)):
         assert str(verify) == "the tool verify with path=a b, base=MODEL"
         assert str(Call("verify", Name("path"), full=True)) == "`llamath verify PATH --full`"

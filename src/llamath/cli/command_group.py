@@ -107,6 +107,7 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "fit --grid": "",
     "fit --disk": "--ram 'SIZE disk=RATE'",
     "same --ids": "ids:1,2,3",
+    "convert --no-mtp": "--part main",
     "fit --ram-bandwidth": "--ram 'SIZE bw=RATE'",
     "run --sampling": "--top-k N",
     "run --raw": "--chat-template none",

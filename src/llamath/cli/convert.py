@@ -92,14 +92,7 @@ class _Size(click.ParamType[int]):
 @field_option(Edit, "vocab_size")
 @field_option(Edit, "tp_shards")
 @click.option("--join-shards", is_flag=True, help=Edit.described["join_shards"].text())
-@click.option(
-    "--no-mtp",
-    "mtp",
-    is_flag=True,
-    flag_value=False,
-    default=True,
-    help="Leave out multi-token prediction layers.",
-)
+@field_option(Edit, "part")
 @click.option(
     "--adapter",
     metavar="ADAPTER",

@@ -228,7 +228,11 @@ def _write_converted(
     target_scheme = _target_scheme(opened, options.to)
     keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
     plan = plan_tensors(
-        opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.edit.mtp
+        opened,
+        target_scheme,
+        types,
+        keys.tensors if keys else {},
+        with_mtp=options.edit.keeps_mtp,
     )
     notes += [*plan.notes, *_mtp_notes(opened, options)]
     if keys is not None:
@@ -322,7 +326,7 @@ def _target_format(target: str, options: ConvertOptions) -> str:
     edit, to = options.edit, options.to
     if not to and target.endswith(".gguf") and not os.path.isdir(target):
         to = "gguf"
-    is_stored = not to and not options.dtype and not options.changes and edit.mtp
+    is_stored = not to and not options.dtype and not options.changes and not edit.part
     if edit.tp_shards is not None and not is_stored:
         raise ArgumentError(
             "tp_shards",
@@ -429,7 +433,7 @@ def _mtp_notes(source: ConversionSource, options: ConvertOptions) -> list[str]:
     if not source.mtp:
         return []
     tensors = "1 tensor" if len(source.mtp) == 1 else f"{len(source.mtp):,} tensors"
-    kept = options.edit.mtp and options.to.startswith("hf")
+    kept = options.edit.keeps_mtp and options.to.startswith("hf")
     return [f"multi-token prediction layers: {tensors} {'kept' if kept else 'left out'}"]
 
 
@@ -469,7 +473,7 @@ def _plan_files(
                 "tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead"
             )
     config = config_json(
-        source, plan, special_token_ids(tokenizer_model), with_mtp=options.edit.mtp
+        source, plan, special_token_ids(tokenizer_model), with_mtp=options.edit.keeps_mtp
     )
     return [
         *safetensors_files(plan.tensors, options.max_shard_size),

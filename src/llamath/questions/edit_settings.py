@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 from .settings import Settings, ask
-from .value_kinds import YES_OR_NO, Kind, integer
+from .value_kinds import YES_OR_NO, Kind, choice, integer
 
 MAX_RANKS = 4096
 _NUMBER = r"-?\d{1,9}"
@@ -50,11 +51,11 @@ class Edit(Settings):
         help="Rows of embedding and head; new rows are the mean of the others.",
         example="152064",
     )
-    mtp: bool = ask(
-        YES_OR_NO,
-        default=True,
-        help="Keep multi-token prediction layers.",
-        example="no",
+    part: Literal["text", "main"] | None = ask(
+        choice("text", "main"),
+        default=None,
+        help="main: leave out multi-token prediction layers; text: only towers, as always.",
+        example="main",
     )
     tp_shards: int | None = ask(
         integer(2, MAX_RANKS),
@@ -65,6 +66,11 @@ class Edit(Settings):
     join_shards: bool = ask(
         YES_OR_NO, default=False, help="Join the ranks in the subfolders of SRC.", example="yes"
     )
+
+    @property
+    def keeps_mtp(self) -> bool:
+        """Whether layers for multi-token prediction are kept."""
+        return self.part != "main"
 
     @property
     def is_none(self) -> bool:

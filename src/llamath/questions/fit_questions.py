@@ -5,11 +5,11 @@ which dtype.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .layout import Layout
 from .settings import Question, Settings, SomeKeys, ask
-from .shared_fields import BATCH, CONTEXT, DTYPE, GPUS_OR_FILE, KV_DTYPE
+from .shared_fields import BATCH, CONTEXT, DTYPE, GPUS_OR_FILE, KV_DTYPE, PART
 from .value_kinds import GPU_NAMES, SIZE, YES_OR_NO, integer, text
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class FitQuestion(Question):
     batch: int = BATCH
     layout: Mapping[str, int] = _DEGREES
     offload: int = _OFFLOAD
+    part: Literal["text", "main"] | None = PART
 
 
 class MachinesQuestion(Question):
@@ -75,6 +76,7 @@ class MachinesQuestion(Question):
     batch: int = BATCH
     layout: Mapping[str, int] = _DEGREES
     offload: int = _OFFLOAD
+    part: Literal["text", "main"] | None = PART
 
 
 class RankQuestion(Question):
@@ -87,6 +89,7 @@ class RankQuestion(Question):
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
     batch: int = BATCH
+    part: Literal["text", "main"] | None = PART
 
 
 class EngineQuestion(Question):
@@ -137,3 +140,4 @@ class QuantsQuestion(Question):
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
     batch: int = BATCH
+    part: Literal["text", "main"] | None = PART

@@ -14,6 +14,7 @@ from .shared_fields import (
     IMAGES,
     KV_DTYPE,
     LIMITING_GPU,
+    PART,
     WEIGHT_DTYPE,
 )
 from .value_kinds import TOKENS, YES_OR_NO, choice, integer, text
@@ -127,6 +128,7 @@ class MemoryQuestion(Question):
     chunk: int | str = ask(
         TOKENS.or_word("all"), default=PREFILL_CHUNK, help="Prompt tokens per forward pass, or all."
     )
+    part: Literal["text", "main"] | None = PART
 
 
 class TrainingQuestion(Question):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .settings import ask
-from .value_kinds import GPU_NAMES, TOKENS, Kind, integer, text
+from .value_kinds import GPU_NAMES, TOKENS, Kind, choice, integer, text
 
 if TYPE_CHECKING:
     from ..hardware import Device
@@ -57,6 +57,12 @@ IMAGES_TEXT = text("2x1024", "IMAGES")
 
 CONTEXT = ask(CONTEXT_TOKENS, default=None, help="Tokens of each sequence: 8192, 128k, max.")
 BATCH = ask(integer(), default=1, help="Number of sequences.")
+PART: Literal["text", "main"] | None = ask(
+    choice("text", "main"),
+    default=None,
+    help="text: without towers, as GGUF has them in a file of their own (mmproj); "
+    "main: without MTP layers, too.",
+)
 DTYPE = ask(
     WEIGHT_DTYPE,
     default="",

@@ -97,7 +97,7 @@ def weight_storage(
         weights = list(gguf_mixture(tree.text, packer, gguf, measured))
         return WeightStorage(
             packer=packer,
-            weights=(*weights, *(_mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)),
+            weights=(*weights, *(mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)),
         )
     packed = packed_patterns(tree, packer)
     stored = [
@@ -124,7 +124,7 @@ def packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     )
 
 
-def _mmproj_weight(leaf: Folded) -> StoredWeight:
+def mmproj_weight(leaf: Folded) -> StoredWeight:
     """Return a weight of a tower as llama.cpp's conversion writes it to a file of its own:
     matrices in F16, vectors in F32.
     """

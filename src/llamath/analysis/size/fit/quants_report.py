@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....checkpoint.quantization.weight_format import states_weight_format
-from ....core.tree import fold
+from ....core.tree import TOWER_GROUPS, fold
 from ....hardware import Device
 from ....render.report import Report
 from ....render.tables import Cell, Column, Table
 from ....utils.errors import LlamathError
 from ....utils.number_format import format_bytes
 from ....utils.record_type import Record
+from ...storage.choose_storage import mmproj_weight
 from ...storage.weight_bytes import WeightStorage
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from .serving_layouts import LayoutChooser
@@ -246,8 +247,19 @@ def _report(
         count=count,
         context=calculator.context,
         kv_dtype=calculator.kv_dtype,
-        notes=tuple(calculator.model.notes),
+        notes=(*calculator.model.notes, *(() if are_files else _tower_notes(calculator.model))),
     )
+
+
+def _tower_notes(model: FamilyModel) -> Iterator[str]:
+    """Yield a note on towers, which GGUF has in a file of their own."""
+    towers = [x for x in fold(model.tree) if x.group in TOWER_GROUPS]
+    if towers:
+        size = format_bytes(sum(mmproj_weight(x).total for x in towers))
+        yield (
+            f"each size includes the towers, in GGUF {size} in a file of their own (mmproj); "
+            "the part text has none"
+        )
 
 
 def _formats(calculator: MemoryCalculator) -> Iterator[str]:
