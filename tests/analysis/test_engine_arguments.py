@@ -231,5 +231,57 @@ def test_a_total_of_tokens_bounds_the_pool_of_sglang() -> None:
     assert report.most is not None and report.most.tokens == 50000 // 64 * 64
 
 
+@pytest.mark.parametrize(
+    ("engine", "model", "on", "flags"),
+    [
+        ("vllm", "llama-3.1-405b", "16xh100", ""),
+        ("vllm@0.11.0", "llama-3.1-405b", "32xh100", "-tp 8 -pp 4"),
+        ("vllm", "deepseek-v3", "16xh200", "-dp 16 -ep"),
+        ("vllm", "deepseek-v3", "32xh200", "-dp 2 -tp 16 -ep"),
+        ("sglang", "llama-3.1-405b", "32xh100", "--tp 8 --pp-size 4"),
+        ("sglang", "deepseek-v3", "16xh200", "--tp 16 --ep 16"),
+    ],
+)
+def test_a_command_of_several_nodes_has_known_flags(
+    engine: str, model: str, on: str, flags: str
+) -> None:
+    report = plan(engine, flags, on, model=model)
+    assert report.starts
+    nodes = report.count // 8
+    commands = [x for x in report.command.splitlines() if x[0] not in " #"]
+    lines = [shlex.split(x.strip(" \\")) for x in report.command.splitlines() if x[0] == " "]
+    for name, *values in lines:
+        flag = report.engine.flags.by_name[name]
+        assert report.engine.has(flag) and bool(values) == (flag.kind != "switch")
+    given = {name: values for name, *values in lines}
+    if engine == "vllm@0.11.0":
+        assert "ray start --head" in report.command and "--nnodes" not in given
+    elif "-dp 16" in flags:
+        local = int(given["--data-parallel-size-local"][0])
+        assert local * nodes == 16 and len(commands) == 2
+        assert given["--data-parallel-start-rank"] == [f"$((NODE_RANK * {local}))"]
+    else:
+        assert given["--nnodes"] == [str(nodes)] and given["--node-rank"] == ["$NODE_RANK"]
+        assert len(commands) == 1 + engine.startswith("vllm")
+
+
+def test_flags_of_nodes_that_are_given_are_kept() -> None:
+    flags = "-tp 8 -pp 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --headless"
+    report = plan("vllm", flags, "16xh100", model="llama-3.1-405b")
+    assert report.command.count("--nnodes 2") == 1 and "NODE_RANK" not in report.command
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_serving_plan_has_the_command_of_fit(engine: str) -> None:
+    report = llamath.plan_serving("llama-3.1-405b", on="16xh100")
+    best = report.plans[0].layout
+    (found,) = (x for x in report.commands if x.engine == engine)
+    layout = f"tp={best.tp},pp={best.pp}"
+    same = llamath.fit_engine("llama-3.1-405b", on="16xh100", engine=engine, layout=layout)
+    assert isinstance(same, EngineReport)
+    assert found.command == same.command and "NODE_RANK" in found.command
+    assert found.command in str(report.terminal_text())
+
+
 def test_every_engine_with_a_command_line_has_its_flags() -> None:
     assert set(WITH_FLAGS) == {x for x in ENGINES if find_engine(x).flags.all}

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 import pytest
 import torch
 
 from llamath.torch import Llama, Sampling, open_model
-from support.rank_processes import RankResult, Ranks, ids
+from support.rank_processes import HANG_TIMEOUT_S, RankResult, Ranks, ids
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
 TINY = Path(__file__).parents[1] / "tiny"
@@ -194,34 +195,35 @@ def test_lost_rank_ends_the_others(way: str, ranks: Ranks, tmp_path: Path) -> No
     assert survivor.status and "another rank has exited or does not respond" in survivor.stderr
 
 
-def torchrun(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        *words,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+def torchrun(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
-def test_torchrun_runs_the_command_line(tmp_path: Path) -> None:
+def test_torchrun_on_two_nodes_runs_the_command_line(tmp_path: Path) -> None:
     folder = str(tiny_checkpoint(tmp_path / "model"))
     asked = ("The cat", "--max-tokens", "8", "--temperature", "1", "--seed", "4", "--json")
-    there = torchrun("-m", "llamath", "run", folder, *asked)
-    assert there.returncode == 0, there.stderr
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = ("--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", port)
+    command = (*shared, "-m", "llamath", "run", folder, *asked)
+    nodes = [torchrun("--nnodes", "2", "--node-rank", x, *command) for x in "01"]
+    ended = [x.communicate(timeout=HANG_TIMEOUT_S) for x in nodes]
+    assert [x.returncode for x in nodes] == [0, 0], ended
     alone = Llama.open(folder).generate(
         "The cat", sampling=Sampling(temperature=1.0, seed=4), max_tokens=8
     )
-    assert [json.loads(x)["ids"] for x in there.stdout.splitlines()] == [list(alone.ids)]
+    assert [json.loads(x)["ids"] for x in ended[0][0].splitlines()] == [list(alone.ids)]
+    assert not ended[1][0]
 
 
 def test_error_under_torchrun_is_printed_once(tmp_path: Path) -> None:
-    there = torchrun("-m", "llamath", "run", str(tmp_path / "nothing"), "hello")
-    assert (
-        there.returncode
-        and there.stderr.count("error: ") == 1
-        and "is not a local path" in there.stderr
-    )
+    asked = ("-m", "llamath", "run", str(tmp_path / "nothing"), "hello")
+    there = torchrun("--standalone", "--nproc-per-node", "2", *asked)
+    _, errors = there.communicate(timeout=HANG_TIMEOUT_S)
+    assert there.returncode and errors.count("error: ") == 1 and "is not a local path" in errors

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from ..model import FamilyModel
-from ..questions.plan_questions import PlanQuestion, ServingPlanQuestion
+from ..questions.plan_questions import FRAMEWORK_NAMES, PlanQuestion, ServingPlanQuestion
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import note_context, takes_model
-from .output import LONG, echo_report
+from .output import LONG, echo, echo_report
+from .output import note as write_note
 from .question_options import Asked, asks
 
 _EXAMPLES = (
@@ -19,13 +20,16 @@ _EXAMPLES = (
 )
 
 
-@make_command("plan", _EXAMPLES, brief=True, formats=LONG)
+@make_command("plan", _EXAMPLES, brief=True, formats=(*LONG, *FRAMEWORK_NAMES))
 @takes_model
 @asks(PlanQuestion, ServingPlanQuestion)
 @click.option("--serve", is_flag=True, help="Plan for inference, and not for training.")
 def command(model: FamilyModel, *, asked: Asked, serve: bool, form: str | None) -> int:
     """Rank the ways to split MODEL over a cluster: TP × PP × CP × EP × DP, with memory and
     predicted MFU. Exit code 1: none fits.
+
+    --format torchtitan, megatron, accelerate or deepspeed prints the first plan as that framework
+    is told it.
     """
     from ..api import answer_plan, answer_plan_serving
 
@@ -34,8 +38,18 @@ def command(model: FamilyModel, *, asked: Asked, serve: bool, form: str | None) 
         with Progress("searching layouts"):
             report = answer_plan(model, question)
         note_context(model, report.context, question.context, form)
-        echo_report(report, form)
+        if form not in FRAMEWORK_NAMES:
+            echo_report(report, form)
+        elif not report.fits:
+            echo(report.summary, err=True)
+        else:
+            config = report.config(form)
+            echo(config.text or "")
+            for text in config.notes:
+                write_note(text)
         return int(not report.fits)
+    if form in FRAMEWORK_NAMES:
+        raise click.UsageError(f"--format {form} is of training, and --serve of inference")
     serving = asked.parse(ServingPlanQuestion)
     with Progress("searching layouts"):
         plans = answer_plan_serving(model, serving)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..utils.errors import Argument, LlamathError, nearest, safe
 from ..utils.record_type import Record
-from .engine_flags import Flags, read_flags
+from .engine_flags import Flag, Flags, read_flags
 
 FOLDER = os.path.dirname(__file__)
 ENGINES = ("vllm", "sglang", "llama.cpp", "transformers", "tensorrt-llm")
@@ -76,6 +76,16 @@ class Engine(Record):
     def label(self) -> str:
         """The name with the version."""
         return f"{self.title} {format_version(self.version)}" if self.version else self.title
+
+    def has(self, flag: Flag) -> bool:
+        """Return whether the version has a flag: one that was read on either side of it has it."""
+        if not flag.since:
+            return True
+        read = self.flags.versions
+        before = read[: read.index(flag.since)]
+        after = read[read.index(flag.until) + 1 :]
+        too_old = bool(before) and self.version <= parse_version(before[-1])
+        return not too_old and not (bool(after) and self.version >= parse_version(after[0]))
 
     @property
     def flags(self) -> Flags:

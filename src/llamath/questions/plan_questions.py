@@ -16,6 +16,9 @@ from .value_kinds import GPU_NAMES, SECONDS, TOKENS, TRAINING_TOKENS, choice, in
 if TYPE_CHECKING:
     from ..hardware import Device
 
+FRAMEWORK_NAMES = ("torchtitan", "megatron", "accelerate", "deepspeed")
+"""The frameworks that a training plan is written for."""
+
 _CLUSTER = ask(GPU_NAMES, help="GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'.")
 _TOP = ask(integer(1, 1000), default=10, help="Number of plans to show.")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....hardware import Device
 from ....questions.layout import Layout, Recompute
-from ....questions.plan_questions import PlanQuestion, PlanTraining
+from ....questions.plan_questions import FRAMEWORK_NAMES, PlanQuestion, PlanTraining
 from ....render.report import Report
 from ....render.tables import Part
 from ....utils.errors import Argument, LlamathError
@@ -21,6 +21,7 @@ from ....utils.record_type import Record
 from ..training.training_memory import TrainRequest, training_dtype
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
 from .plan_tables import plan_notes, plan_tables, step_text
+from .training_configs import TrainingConfig, refused_config, training_config
 from .training_run import TrainingCostModel, TrainingPlan, TrainingRun
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class PlanReport(Report):
             "layouts",
             "variants",
             "plans",
+            "configs",
             "rejected",
             "least",
             "notes=model.notes",
@@ -115,6 +117,24 @@ class PlanReport(Report):
     def fits(self) -> bool:
         """Return whether there is a plan."""
         return bool(self.plans)
+
+    @property
+    def configs(self) -> tuple[TrainingConfig, ...]:
+        """The best plan, written for each framework that it is possible in."""
+        return tuple(training_config(self, x) for x in FRAMEWORK_NAMES) if self.plans else ()
+
+    def config(self, framework: str) -> TrainingConfig:
+        """Return the best plan written for a framework; where it is not possible there, the error
+        names the nearest plan that is.
+        """
+        found = training_config(self, framework)
+        if found.text is None:
+            raise refused_config(found, self._with_fixed)
+        return found
+
+    def _with_fixed(self, degrees: Mapping[str, int]) -> PlanReport:
+        request = self.request.replace(fixed={**self.request.fixed, **degrees}, top=1)
+        return plan(self.model, (self.gpus, self.device), request)
 
     @property
     def summary(self) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....engines import find_engine
 from ....hardware.kernel_rates import ATTENTION_KERNELS
-from ....render.tables import Cell, Column, Part, Table, Text
+from ....render.tables import Cell, Code, Column, Part, Table, Text
 from ....utils.number_format import format_bytes, format_count, format_giga, format_si
 from ..training.fp8_recipes import RECIPES
 from ..training.loss_memory import loss_text
@@ -240,6 +241,9 @@ def serving_tables(report: ServeReport) -> Iterator[Part]:
     else:
         within = " within the latency" if report.latency is not None else ""
         yield Text(f"no split fits one sequence{within}", apart=True)
+    best = report.plans[0] if report.plans else None
+    if best is not None and best.layout.gpus > report.device.node:
+        yield from _commands(report, best.replicas)
     yield from _rejected([*report.rejected, *report.too_large])
     yield Text(
         "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free "
@@ -248,6 +252,14 @@ def serving_tables(report: ServeReport) -> Iterator[Part]:
         "dim",
         apart=True,
     )
+
+
+def _commands(report: ServeReport, replicas: int) -> Iterator[Part]:
+    """Yield the commands of one replica that spans several nodes."""
+    each = "" if replicas == 1 else f", each of {replicas:,} replicas"
+    for x in report.commands:
+        title = f"plan 1 with {find_engine(x.engine).title} {x.version}{each}"
+        yield Code(x.command, title) if x.command else Text(f"{title}: {x.why}", apart=True)
 
 
 def _serving_cells(report: ServeReport) -> Iterator[tuple[Any, ...]]:

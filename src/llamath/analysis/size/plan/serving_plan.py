@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ....engines import format_version
 from ....hardware import Device
 from ....questions.layout import Layout
 from ....questions.plan_questions import ServingPlanQuestion
@@ -24,6 +25,9 @@ from ..fit.serving_layouts import MAX_TP, serving_layouts, tp_degrees
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import Bound, decode_limit, find_roof
+from ..serving.engine_report import EngineSettings, plan_engine
+from ..serving.launch_command import ENGINES_ON_NODES
+from ..serving.rank_shapes import EngineLayout
 from .layout_space import Rejected, divisors
 from .plan_tables import serving_tables
 
@@ -65,6 +69,17 @@ class _ServePlan(Record):
         return self.rate * (self.layout.gpus * self.replicas)
 
 
+class ServeCommand(Record):
+    """The command line of an engine for one replica, or why it does not start with this split."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("engine", "version", "command", "why")
+
+    engine: str
+    version: str
+    command: str
+    why: str
+
+
 class ServeReport(Report):
     """The ranked serving plans, and the splits that are impossible or too large."""
 
@@ -83,6 +98,7 @@ class ServeReport(Report):
             "context",
             "latency",
             "plans",
+            "commands",
             "rejected",
             "too_large",
             "notes=all_notes",
@@ -99,6 +115,7 @@ class ServeReport(Report):
     plans: tuple[_ServePlan, ...]
     rejected: tuple[Rejected, ...]
     too_large: tuple[Rejected, ...]  # splits that do not fit one sequence, or miss the latency
+    commands: tuple[ServeCommand, ...]  # of one replica of the best plan
     notes: tuple[str, ...]
     top: int = ServingPlanQuestion.top  # plans that a terminal shows
 
@@ -203,8 +220,30 @@ def plan_serving(
         plans=tuple(sorted(plans, key=lambda x: (-x.rate, x.seconds))),
         rejected=tuple(rejected),
         too_large=tuple(too_large),
+        commands=tuple(_commands(sizes, device, plans)),
         notes=tuple(_notes(model, plans, rejected)),
     )
+
+
+def _commands(
+    sizes: MemoryCalculator, device: Device, plans: list[_ServePlan]
+) -> Iterator[ServeCommand]:
+    """Yield how each engine that runs on several nodes is started with the best split."""
+    if not plans:
+        return
+    best = max(plans, key=lambda x: (x.rate, -x.seconds))
+    for name in ENGINES_ON_NODES:
+        split = EngineLayout(tp=best.layout.tp, pp=best.layout.pp)
+        settings = EngineSettings(layout=split)
+        found = plan_engine(sizes, name, device, split.gpus, settings)
+        engine = found.engine
+        starts = found.verdict != "does not start"
+        yield ServeCommand(
+            engine=engine.name,
+            version=format_version(engine.version),
+            command=found.command if starts else "",
+            why="" if starts else "; ".join(x.says for x in found.why),
+        )
 
 
 def _notes(model: FamilyModel, plans: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ....engines import Engine, EngineFigure, parse_version
+from ....engines import Engine, EngineFigure
 from ....engines.engine_flags import Flag
 from ....questions.value_kinds import MAX_TEXT
 from ....utils.errors import Argument, LlamathError, nearest, safe
@@ -203,15 +203,7 @@ def _find_flag(engine: Engine, name: str, style: _Style) -> tuple[bool, Flag]:
 
 
 def _check_version(engine: Engine, flag: Flag, name: str) -> None:
-    """Refuse a flag that the version does not have: none of the read versions beside it has it."""
-    if not flag.since:
-        return
-    read = engine.flags.versions
-    before = read[: read.index(flag.since)]
-    after = read[read.index(flag.until) + 1 :]
-    too_old = bool(before) and engine.version <= parse_version(before[-1])
-    too_new = bool(after) and engine.version >= parse_version(after[0])
-    if too_old or too_new:
+    if not engine.has(flag):
         has = flag.since if flag.since == flag.until else f"{flag.since} to {flag.until}"
         raise LlamathError(f"{engine.label} has no flag {safe(name, 60)}; {has} has it")
 

@@ -281,6 +281,7 @@ def plan_engine(
             tried.layout,
             settings.fraction,
             settings.arguments.words,
+            node=gpu.node,
         )
         if starts
         else "",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....checkpoint.quantization.weight_format import WeightFormat
@@ -38,8 +38,13 @@ def launch_command(
     layout: EngineLayout,
     fraction: float | None,
     more: Sequence[tuple[str, ...]] = (),
+    *,
+    node: int,
 ) -> str:
-    """Return the command line, one option on each line; `more` are flags with their values."""
+    """Return the command line, one option on each line; `more` are flags with their values. A
+    layout of more than the GPUs of a `node` has one line for the first node and one for the others,
+    with their shell's NODE_RANK and MASTER_ADDR.
+    """
     name = checkpoint_address(calculator, engine.name).address
     if engine.name == "transformers":
         return "\n".join(_transformers_lines(calculator, name, layout))
@@ -47,7 +52,82 @@ def launch_command(
     found = [(*_PROGRAMS[engine.name], name), *make(engine, calculator, layout, fraction)]
     given = {x[0] for x in more}
     words = [shlex.join(x) for x in (*(x for x in found if x[0] not in given), *more)]
+    own = {x.name for x in engine.flags.all if x.means in _NODE_MEANINGS}
+    if layout.gpus // layout.copies <= node or engine.name not in _ON_NODES or own & given:
+        return _joined(words)
+    return _ON_NODES[engine.name](engine, words, layout, node)
+
+
+def _joined(words: Iterable[str]) -> str:
     return " \\\n  ".join(words)
+
+
+_NODE_MEANINGS = frozenset({"nodes", "node", "address", "executor", "dp_of_node", "dp_first_rank"})
+_ADDRESS = '"$MASTER_ADDR"'
+
+
+def _flag_name(engine: Engine, means: str) -> str:
+    flag = engine.flags.meaning(means)
+    assert flag is not None, means
+    return flag.name
+
+
+def _vllm_on_nodes(engine: Engine, words: list[str], layout: EngineLayout, node: int) -> str:
+    """Return the commands of the nodes of vLLM: copies of the attention that each fit into a node
+    are its own ranks, anything else is ranks of one group, which older versions leave to Ray.
+    """
+    nodes = -(-layout.gpus // node)
+    name = {
+        x: _flag_name(engine, x)
+        for x in (
+            *("nodes", "node", "address", "headless", "executor"),
+            *("dp_of_node", "dp_address", "dp_port", "dp_first_rank"),
+        )
+    }
+    local = layout.dp // nodes
+    first: tuple[str, ...]
+    other: tuple[str, ...]
+    if layout.dp > 1 and local * nodes == layout.dp and layout.tp * layout.pp <= node:
+        shared = (f"{name['dp_of_node']} {local}", f"{name['dp_address']} {_ADDRESS}")
+        first = (*shared, f"{name['dp_port']} 13345")
+        other = (*first, f'{name["dp_first_rank"]} "$((NODE_RANK * {local}))"', name["headless"])
+    elif (flag := engine.flags.meaning("nodes")) is not None and engine.has(flag):
+        shared = (f"{name['nodes']} {nodes}", f"{name['address']} {_ADDRESS}")
+        first = (*shared, f"{name['node']} 0")
+        other = (*shared, f'{name["node"]} "$NODE_RANK"', name["headless"])
+    else:
+        lines = (
+            f"# ray start --head --port 6379 on the first of {nodes} nodes,",
+            f'# ray start --address {_ADDRESS[:-1]}:6379" on the others, then on the first',
+            _joined((*words, f"{name['executor']} ray")),
+        )
+        return "\n".join(lines)
+    return "\n".join(
+        (
+            f"# on the first of {nodes} nodes",
+            _joined((*words, *first)),
+            "# on the others, with NODE_RANK from 1 on"
+            if nodes > 2
+            else "# on the other, with NODE_RANK=1",
+            _joined((*words, *other)),
+        )
+    )
+
+
+def _sglang_on_nodes(engine: Engine, words: list[str], layout: EngineLayout, node: int) -> str:
+    """Return the command of each node of SGLang."""
+    nodes = -(-layout.gpus // node)
+    own = (
+        f"{_flag_name(engine, 'nodes')} {nodes}",
+        f'{_flag_name(engine, "node")} "$NODE_RANK"',
+        f'{_flag_name(engine, "address")} "$MASTER_ADDR:20000"',
+    )
+    return f"# on {nodes} nodes, with NODE_RANK from 0 on\n{_joined((*words, *own))}"
+
+
+_ON_NODES = {"vllm": _vllm_on_nodes, "sglang": _sglang_on_nodes}
+ENGINES_ON_NODES = tuple(_ON_NODES)
+"""The engines whose commands say how several nodes share one model."""
 
 
 class CheckpointAddress(NamedTuple):
