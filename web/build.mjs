@@ -9,6 +9,7 @@ const target = join(here, "../src/llamath/web/static");
 const ENTRIES = {
 	page: "src/page.tsx",
 	page_live: "src/page_live.tsx",
+	page_pair: "src/page_pair.tsx",
 	gallery: "src/gallery.tsx",
 	live: "src/live/live.ts",
 };

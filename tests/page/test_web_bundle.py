@@ -41,7 +41,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
     }
     assert imported >= {"preact", "d3-scale", "@dagrejs/dagre"}
     named: set[str] = set()
-    for bundle in ("page", "gallery"):
+    for bundle in ("page", "page_pair", "gallery"):
         head, _, code = read_asset(f"{bundle}.js").partition("*/")
         names = set(re.findall(r"(?m)^(\S+) [\d.]+ \((?:MIT|ISC)\): Copyright .*\d{4}", head))
         assert (

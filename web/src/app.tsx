@@ -4,12 +4,12 @@ import { DialogHost, openDialog } from "./components/dialog";
 import { Header, type SectionLink } from "./components/header";
 import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
+import { comparisonView } from "./lib/comparison_view";
 import { data } from "./lib/data";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState } from "./lib/state";
 import { whenWhole } from "./lib/turns";
-import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
 import { Files } from "./views/files/files";
 import { ModelPage, sectionsOf } from "./views/model_page";
@@ -71,7 +71,9 @@ export function App() {
 	}, []);
 	const model = data.models[view === "b" ? 1 : 0]!;
 	const links: readonly SectionLink[] =
-		view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : sectionsOf(model);
+		view === DESIGN
+			? []
+			: (view === COMPARISON && comparisonView.sections) || sectionsOf(model);
 	const page = useMemo(() => <ModelPage key={model.name} model={model} />, [model]);
 	return (
 		<>
@@ -80,7 +82,13 @@ export function App() {
 			</a>
 			<Header title={title} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
-				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : page}
+				{view === DESIGN ? (
+					<DesignPage />
+				) : view === COMPARISON && comparisonView.Page ? (
+					<comparisonView.Page />
+				) : (
+					page
+				)}
 				<Files
 					openConfig={openOnPage}
 					server={data.served?.up ?? null}

@@ -1,4 +1,4 @@
-// The page of one model, or of two and their comparison.
+// The page of one model.
 import { render } from "preact";
 import { App } from "./app";
 import { applyTheme } from "./lib/theme";

@@ -45,7 +45,7 @@ def page_from_data(
     without_script = [
         f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]
     ]
-    bundle = "page" if live is None else LIVE_BUNDLE
+    bundle = "page_pair" if len(data["models"]) > 1 else "page" if live is None else LIVE_BUNDLE
     return document(title, data, bundle, without_script, live, connects=connects)
 
 

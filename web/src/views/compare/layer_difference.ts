@@ -38,6 +38,18 @@ export function useText(use: WeightUse): string {
 	);
 }
 
+/** The size of a matrix in the other model: the side that differs, else the whole. */
+export function sizeElsewhere(own: WeightUse, other: WeightUse): string {
+	const [[outputs, inputs], [ownOutputs, ownInputs]] = [other, own].map((x) =>
+		sidesOf(x.shape.map((n) => grouped(n))).map((side) => side.join(" × ")),
+	) as [[string, string], [string, string]];
+	const isOneSided =
+		own.shape.length > 1 && own.copies === other.copies && own.live === other.live;
+	if (isOneSided && inputs === ownInputs) return `→\u00a0${outputs}`;
+	if (isOneSided && outputs === ownOutputs) return `${inputs}\u00a0→`;
+	return useText(other);
+}
+
 type HeadSharing = HeadGroups & { kind: "heads" };
 const sharingOf = (stage: Stage) => stage.heads.find((x): x is HeadSharing => x.kind === "heads");
 

@@ -1,7 +1,9 @@
 // One layer of each model, opened in one scale: what is the same is pale, what differs is marked ≠,
 // what only one has is marked +.
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Select } from "../../components/controls";
+import { Folded } from "../../components/folded";
 import { Measured } from "../../components/measured";
 import { NumberButton, openDerivation } from "../../components/number";
 import { Section } from "../../components/section";
@@ -9,6 +11,7 @@ import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount, signed } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
+import { useMedia } from "../../lib/use_media";
 import { BlockList } from "../plate/block_list";
 import { contract, isMatrix, type Matrix, type PlateNode } from "../plate/contract";
 import { layoutLayers, type LayerLayout, type LayerOptions } from "../plate/layout";
@@ -26,10 +29,17 @@ import {
 	type PlateData,
 	type Stage,
 } from "../plate/plate_model";
-import { compareStages, correspondingKind, useText, type StepPair } from "./layer_difference";
+import {
+	compareStages,
+	correspondingKind,
+	sizeElsewhere,
+	useText,
+	type StepPair,
+} from "./layer_difference";
 
 const SIDE_BY_SIDE = 1000;
 const PHONE = 760;
+const IS_PHONE = "(max-width: 620px)";
 const GAP = 40;
 /** Side by side, matrices have at least this share of their size one above the other. */
 const LEAST_SHARE = 0.6;
@@ -79,8 +89,8 @@ export function OpenedLayers() {
 			title={finding(pairs, models)}
 			lead={
 				"The matrices of both layers in one scale. Pale: the same in both. Solid " +
-				"with ≠: different, and the dashed outline is its size in the other model. " +
-				"Solid with +: only in this model."
+				"with ≠: different; the dashed outline, and what is in brackets, are its size in " +
+				"the other model. Solid with +: only in this model."
 			}
 			controls={both(
 				(i) =>
@@ -106,18 +116,20 @@ export function OpenedLayers() {
 			)}
 		>
 			{stages[0] && stages[1] ? (
-				<Measured isSlow>
-					{(width) => (
-						<Pictures
-							models={models}
-							plates={plates}
-							kinds={kinds}
-							stages={stages as Both<Stage>}
-							pairs={pairs}
-							width={width}
-						/>
-					)}
-				</Measured>
+				<PhoneFold>
+					<Measured isSlow>
+						{(width) => (
+							<Pictures
+								models={models}
+								plates={plates}
+								kinds={kinds}
+								stages={stages as Both<Stage>}
+								pairs={pairs}
+								width={width}
+							/>
+						)}
+					</Measured>
+				</PhoneFold>
 			) : (
 				<p class="callout">
 					{models[stages[0] ? 1 : 0].name}: what this kind of layer computes is not in the
@@ -154,6 +166,12 @@ function finding(pairs: StepPair[], models: Both<ModelData>): string {
 			? "Both layers are the same"
 			: `All ${all} matrices are the same, but not what is done with them`;
 	return `Of ${all} matrices, ${[same ? `${same} ${same === 1 ? "is" : "are"} the same` : "none is the same", ...parts].join(", ")}`;
+}
+
+/** On phones, where one picture ends before the other begins, they are folded: the table compares. */
+function PhoneFold({ children }: { children: ComponentChildren }) {
+	const isPhone = useMedia(IS_PHONE);
+	return isPhone ? <Folded says="Both layers as pictures">{children}</Folded> : <>{children}</>;
 }
 
 interface Props {
@@ -364,8 +382,8 @@ function comparisonOf(pairs: StepPair[], side: 0 | 1): Side {
 			linesOf: (matrix) =>
 				({
 					same: [],
-					differs: [`≠ ${useText(elsewhere(matrix) ?? matrix.use)}`],
-					only: ["+ only here"],
+					differs: [`(${sizeElsewhere(matrix.use, elsewhere(matrix) ?? matrix.use)})`],
+					only: [],
 				})[matrixMark(matrix)],
 			notesOf,
 		},
@@ -436,8 +454,9 @@ function DifferenceTable({ pairs, models, plates, kinds }: Omit<Props, "stages">
 			),
 		],
 	});
+	const isPhone = useMedia(IS_PHONE);
 	return (
-		<details class="layer-differences folded">
+		<details class="layer-differences folded" open={isPhone}>
 			<summary>
 				{rows.length} steps differ
 				{same.length > 0 &&

@@ -4,6 +4,7 @@ import { useContext, useMemo, useRef, useState } from "preact/hooks";
 import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { LiveMarksOfLayer } from "../../lib/live_views";
+import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
@@ -317,6 +318,12 @@ function Badge({ x, y, mark }: { x: number; y: number; mark: Mark }) {
 	);
 }
 
+/** The middle of a badge beside a name: before one that is centred, else after it. */
+function besideName({ x, y, text, anchor }: Label): { x: number; y: number } {
+	const width = textWidth(text, 13, 650);
+	return { x: anchor === "middle" ? x - width / 2 - 13 : x + width + 13, y: y - 4.5 };
+}
+
 function NodeShape({
 	placed,
 	cachedCells,
@@ -341,6 +348,7 @@ function NodeShape({
 						: circle
 							? [circle.x + 11, 0]
 							: null;
+	const names = labels.filter((x) => x.bold);
 	const chosen = new Set(experts ? exampleChoice(experts.n, experts.k, experts.groups) : []);
 	const group =
 		(node.steps.find((x) => x.kind === "scores" || x.kind === "state") ?? node.steps[0])
@@ -414,11 +422,7 @@ function NodeShape({
 						/>
 					)}
 					{markOf && (
-						<Badge
-							x={x.x + x.w + (x.sheets ? 8 : 0)}
-							y={x.y - (x.sheets ? 8 : 0)}
-							mark={markOf(node, x.matrix.use.path)}
-						/>
+						<Badge {...besideName(names[i]!)} mark={markOf(node, x.matrix.use.path)} />
 					)}
 				</g>
 			))}
