@@ -559,7 +559,7 @@ def test_best_design_is_written_as_config(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_design_plot(tmp_path: Path) -> None:
     path = tmp_path / "design.svg"
-    run("405B", "--picture", str(path))
+    run("405B", "-o", str(path))
     root = ElementTree.fromstring(path.read_text())
     circles = root.findall(".//{http://www.w3.org/2000/svg}circle")
     report = design(DesignRequest(target=405 * B))
@@ -579,7 +579,7 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
         and output["binding"][0]["option"] == "max_kv_per_token"
         and output["nearest"]
     )
-    run("70B", "--bounds", "max_kv_per_token=4KiB", "--picture", str(tmp_path / "x.svg"), ok=1)
+    run("70B", "--bounds", "max_kv_per_token=4KiB", "-o", str(tmp_path / "x.svg"), ok=1)
     done = run("70B", "--bounds", "max_kv_per_token=4KiB", "--format", "params", ok=1)
     assert done.stdout == "" and "max_kv_per_token rules out every design" in done.stderr
     assert not (tmp_path / "x.json").exists() and "no candidate" in (tmp_path / "x.svg").read_text()

@@ -427,12 +427,12 @@ def test_a_picture_overwrites_files_only_with_force(tmp_path: Path, args: tuple[
     path = tmp_path / "x.svg"
     path.write_text("mine")
     with pytest.raises(LlamathError, match="already exists"):
-        run(*args, "--picture", str(path))
+        run(*args, "-o", str(path))
     assert path.read_text() == "mine"
-    run(*args, "--picture", str(path), "--force")
+    run(*args, "-o", str(path), "--force")
     ElementTree.fromstring(path.read_text())
     fresh = tmp_path / "y.svg"
-    run(*args, "--picture", str(fresh))
+    run(*args, "-o", str(fresh))
     assert fresh.read_text() == path.read_text() and sorted(x.name for x in tmp_path.iterdir()) == [
         "x.svg",
         "y.svg",
@@ -441,11 +441,11 @@ def test_a_picture_overwrites_files_only_with_force(tmp_path: Path, args: tuple[
     folder.mkdir()
     device.symlink_to("/dev/null")
     with pytest.raises(LlamathError, match="folder"):
-        run(*args, "--picture", str(folder), "--force")
+        run(*args, "-o", str(folder), "--force")
     with pytest.raises(LlamathError, match="device"):
-        run(*args, "--picture", str(device), "--force")
+        run(*args, "-o", str(device), "--force")
     with pytest.raises(LlamathError, match="cannot write"):
-        run(*args, "--picture", str(tmp_path / "none" / "z.svg"))
+        run(*args, "-o", str(tmp_path / "none" / "z.svg"))
 
 
 def test_diff_rejects_bad_arguments() -> None:
@@ -453,7 +453,7 @@ def test_diff_rejects_bad_arguments() -> None:
         ["diff"],
         ["diff", "llama-3-8b"],
         ["diff", "-", "-"],
-        ["diff", "gpt2", "gpt2", "gpt2", "--picture", "x.svg"],
+        ["diff", "gpt2", "gpt2", "gpt2", "-o", "x.svg"],
     ):
         with pytest.raises(click.UsageError):
             run(*args)

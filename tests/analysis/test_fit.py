@@ -470,7 +470,7 @@ def test_bad_input_is_rejected_with_a_reason(line: str, message: str) -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["llama-3.1-8b --layout tp=2", "llama-3.1-8b --picture x.svg"])
+@pytest.mark.parametrize("line", ["llama-3.1-8b --layout tp=2", "llama-3.1-8b -o x.svg"])
 def test_layouts_and_pictures_need_gpus(line: str) -> None:
     option = shlex.split(line)[1]
     error: Any = run(*shlex.split(line)).exception
@@ -595,7 +595,7 @@ def test_memory_bars_are_to_scale() -> None:
 )
 def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     path = tmp_path / "roof.svg"
-    assert run(*shlex.split(line), "--picture", str(path)).exception is None
+    assert run(*shlex.split(line), "-o", str(path)).exception is None
     root = ElementTree.fromstring(path.read_text())
     place = "{http://www.w3.org/2000/svg}"
     width, height = (float(root.attrib[x]) for x in ("width", "height"))
@@ -619,7 +619,7 @@ def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     )
     for (x, y, wide), (left, top, _) in itertools.combinations(starts, 2):
         assert abs(y - top) >= 30 or left > x + wide
-    assert isinstance(run(*shlex.split(line), "--picture", str(path)).exception, LlamathError), (
+    assert isinstance(run(*shlex.split(line), "-o", str(path)).exception, LlamathError), (
         "nothing is written over"
     )
 
@@ -631,7 +631,7 @@ def test_roofline_needs_a_peak_rate(tmp_path: Path) -> None:
         "m4-max-128gb",
         "--context",
         "4096",
-        "--picture",
+        "-o",
         str(tmp_path / "x.svg"),
     )
     assert isinstance(done.exception, LlamathError) and not (tmp_path / "x.svg").exists()

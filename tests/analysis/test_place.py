@@ -153,7 +153,15 @@ def test_the_bound_is_the_sum_of_reading_times() -> None:
 
 
 @pytest.mark.parametrize(
-    "ram", ["64GiB bw=50", "64GiB bw=1GB/s bw=2GB/s", "bw=50GB/s", "64GiBbw=50GB/s", "64GiB x=1", "64GiB disk"]
+    "ram",
+    [
+        "64GiB bw=50",
+        "64GiB bw=1GB/s bw=2GB/s",
+        "bw=50GB/s",
+        "64GiBbw=50GB/s",
+        "64GiB x=1",
+        "64GiB disk",
+    ],
 )
 def test_ram_with_another_bandwidth_is_refused(ram: str) -> None:
     with pytest.raises(LlamathError, match="ram"):
@@ -215,7 +223,7 @@ def test_the_picture_has_a_bar_for_each_device(tmp_path: Path) -> None:
             "64GiB",
             "--dtype",
             "mxfp4_moe",
-            "--picture",
+            "-o",
             str(target),
         ],
     )

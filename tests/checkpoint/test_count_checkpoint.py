@@ -299,9 +299,7 @@ def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
     assert "model.layers.1.mlp.up_proj.weight," in run("count", path, "--all", "--format", "csv")[1]
 
 
-@pytest.mark.parametrize(
-    "options", [("--format", "tree"), ("--part", "text"), ("--picture", "x.svg")]
-)
+@pytest.mark.parametrize("options", [("--format", "tree"), ("--part", "text"), ("-o", "x.svg")])
 def test_options_that_need_a_family_are_rejected(options: tuple[str, ...], tmp_path: Path) -> None:
     code, out, stderr = run("count", str(write_unknown_family(tmp_path / "unknown")), *options)
     assert code == 2 and not out and "without a family" in stderr

@@ -203,7 +203,7 @@ def test_damaged_chunks_are_not_taken_for_examined(tmp_path: Path) -> None:
 
 def test_sums_of_a_distributed_checkpoint_are_written_and_compared(tmp_path: Path) -> None:
     folder = save_dcp(tmp_path / "x", state_of())
-    assert run("verify", str(folder), "--write-sums").exit_code == 0
+    assert run("verify", str(folder), "-o", f"{folder}/SHA256SUMS").exit_code == 0
     if shutil.which("sha256sum"):
         assert (
             subprocess.run(
@@ -283,7 +283,7 @@ def test_values_of_a_variant_of_a_part_are_named(tmp_path: Path) -> None:
 
 def test_sums_of_all_parts_are_written_and_compared(tmp_path: Path) -> None:
     folder = write_pipeline(tmp_path / "x")
-    assert run("verify", str(folder), "--write-sums").exit_code == 0
+    assert run("verify", str(folder), "-o", f"{folder}/SHA256SUMS").exit_code == 0
     listed = dict(
         reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
     )
@@ -359,5 +359,5 @@ def test_links_out_of_a_pipeline_are_not_read(place: str, tmp_path: Path) -> Non
             outside / "config.json",
             folder / "vae" / ("diffusion_pytorch_model.bin" if place == "weights" else "notes.txt"),
         )
-    done = run("verify", str(folder), "--write-sums")
+    done = run("verify", str(folder), "-o", f"{folder}/SHA256SUMS")
     assert done.exit_code in (1, 2) and not (folder / "SHA256SUMS").exists()

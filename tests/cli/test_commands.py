@@ -153,7 +153,7 @@ def test_old_options_answer_with_what_to_type(old: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("export", "--json, --force"),
+        ("export", "--json, -o, --force"),
         ("same", "--set, --json, --brief, --format csv|markdown, --device"),
         ("config", "--set, --json, --brief, --format params|csv|markdown"),
     ],

@@ -41,7 +41,7 @@ def test_full_disk_ends_every_writer_with_an_error(tmp_path: Path) -> None:
         ("export", *THREE, "-o", "site"),
         ("export", "llama-3-8b", "-o", "page.html"),
         ("export", "llama-3-8b", "-o", "mine/index.html", "--force"),
-        ("count", "llama-3-8b", "--picture", "count.svg"),
+        ("count", "llama-3-8b", "-o", "count.svg"),
     ):
         command = [sys.executable, "-B", "-m", "llamath", *words]
         done = subprocess.run(

@@ -272,9 +272,7 @@ def test_answers_are_graded_with_an_exit_code(tmp_path: Path) -> None:
     assert "Not a number" in found["answers"][1]["verdict"]
     assert (
         "0 of 1 right"
-        in graded(
-            tmp_path, answers(answers={"total/total": "8.03B"}), "gpt2", code=1
-        ).stdout
+        in graded(tmp_path, answers(answers={"total/total": "8.03B"}), "gpt2", code=1).stdout
     )
 
 

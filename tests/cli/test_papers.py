@@ -226,20 +226,20 @@ def llamath_help(name: str) -> str:
 
 def test_every_picture_is_drawn_as_svg_and_png() -> None:
     options = {
-        name: {y for x in cli.get_command(click.Context(cli), name).params for y in x.opts}
+        name: {x.name for x in cli.get_command(click.Context(cli), name).params}
         for name in COMMANDS
     }
-    drawing = {name for name, own in options.items() if "--picture" in own}
+    drawing = {name for name, own in options.items() if "picture" in own}
     assert drawing == {x.split()[0] for x in PICTURES}
     assert drawing == {
-        name for name in COMMANDS if "--picture draws" in " ".join((llamath_help(name)).split())
+        name for name in COMMANDS if "-o draws" in " ".join((llamath_help(name)).split())
     }
 
 
 @pytest.mark.parametrize("line", PICTURES)
 def test_svg_says_how_it_was_drawn(typed: Typed, tmp_path: Path, line: str) -> None:
     target = tmp_path / "x.svg"
-    assert typed(*line.split(), "--brief", f"--picture={target}", "--force").status == 0
+    assert typed(*line.split(), "--brief", f"--output={target}", "--force").status == 0
     tree = ET.fromstring(target.read_text())
     height = float(tree.attrib["height"])
     words = [(x.text, float(x.attrib["y"])) for x in tree.iter("{http://www.w3.org/2000/svg}text")]
@@ -252,7 +252,7 @@ def test_svg_says_how_it_was_drawn(typed: Typed, tmp_path: Path, line: str) -> N
 
 def test_pictures_of_files_show_no_path(typed: Typed, tmp_path: Path) -> None:
     folder = Path(__file__).parents[2] / "examples" / "tiny-llama"
-    typed("count", folder, "--set", "vocab_size=77", "--brief", "--picture", tmp_path / "x.svg")
+    typed("count", folder, "--set", "vocab_size=77", "--brief", "-o", tmp_path / "x.svg")
     text = (tmp_path / "x.svg").read_text()
     assert (
         "llamath count tiny-llama --set vocab_size=77<" in text and str(folder.parent) not in text
@@ -264,7 +264,7 @@ def test_pictures_of_files_show_no_path(typed: Typed, tmp_path: Path) -> None:
 def test_png_is_the_svg_at_twice_its_size(typed: Typed, tmp_path: Path, line: str) -> None:
     pytest.importorskip("resvg_py")
     for name in ("x.png", "x.svg"):
-        found = typed(*line.split(), "--brief", "--picture", tmp_path / name)
+        found = typed(*line.split(), "--brief", "-o", tmp_path / name)
         assert found.status == 0 and found.err.count("wrote ") == 1
     data, svg = (tmp_path / "x.png").read_bytes(), (tmp_path / "x.svg").read_text()
     root = ET.fromstring(svg)
@@ -279,9 +279,9 @@ def test_png_is_the_svg_at_twice_its_size(typed: Typed, tmp_path: Path, line: st
 
 @pytest.mark.parametrize("name", ["x.pdf", "x", "svg", ".svg/x"])
 def test_a_picture_of_another_kind_is_refused(typed: Typed, tmp_path: Path, name: str) -> None:
-    found = typed("count", "gpt2", "--picture", tmp_path / name)
+    found = typed("count", "gpt2", "-o", tmp_path / name)
     assert found.status == 2 and not found.out and not any(tmp_path.iterdir())
-    assert "--picture: expected a name that ends in .svg or .png, found" in found.err
+    assert "-o: expected a name that ends in .svg or .png, found" in found.err
 
 
 def test_png_has_light_colors_only() -> None:
@@ -314,7 +314,7 @@ def test_png_without_its_extra_says_what_to_install(
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    found = typed("count", "gpt2", "--picture", tmp_path / "x.png")
+    found = typed("count", "gpt2", "-o", tmp_path / "x.png")
     assert (
         found.status == 2
         and "pip install 'llamath[png]'" in found.err

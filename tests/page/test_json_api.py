@@ -207,9 +207,9 @@ def test_gpus_are_no_file(place: Place, name: str) -> None:
 def test_a_value_is_never_an_option(place: Place, tmp_path: Path) -> None:
     target = tmp_path / "x.svg"
     for path in (
-        f"models?words=--picture={target}",
-        f"design?target=--picture={target}",
-        f"count?model=--picture={target}",
+        f"models?words=--output={target}",
+        f"design?target=--output={target}",
+        f"count?model=--output={target}",
         "models?words=--help",
     ):
         assert place.ask(f"{place.path}api/{path}")[0] in (404, 422)

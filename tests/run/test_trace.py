@@ -245,9 +245,9 @@ def test_prompt_may_fill_the_context(typed: Typed) -> None:
 
 def test_picture_is_not_overwritten(tmp_path: Path, typed: Typed) -> None:
     place = tmp_path / "block.svg"
-    assert typed("llama-3-8b", "--picture", place)[0] == 0
-    assert "already exists" in typed("llama-3-8b", "--picture", place)[2]
-    assert typed("llama-3-8b", "--picture", place, "--force", "--next")[0] == 0
+    assert typed("llama-3-8b", "-o", place)[0] == 0
+    assert "already exists" in typed("llama-3-8b", "-o", place)[2]
+    assert typed("llama-3-8b", "-o", place, "--force", "--next")[0] == 0
     assert "[B, H, 1, M] = [1, 32, 1, 8]" in place.read_text()
 
 

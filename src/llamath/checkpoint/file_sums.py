@@ -58,7 +58,7 @@ def parse_sums(text: str, where: str) -> dict[str, str]:
                 f"{where}: expected a SHA-256 sum and a file name in line {number:,}, found "
                 f"{safe(repr(line), 60)}",
                 hint="write it with sha256sum, or with "
-                f"{Command('verify', Name('path'), write_sums=True)}",
+                f"{Command('verify', Name('path'), output=SUMS_FILE)}",
             )
         if sums.setdefault(name, digest) != digest:
             raise FormatError(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from ..questions.pass_questions import CodeQuestion
 from .command_group import command as make_command
-from .model_options import force_option, takes_model
+from .model_options import output_option, takes_model
 from .output import echo, echo_json, note, write_file
 from .question_options import Asked, asks
 
@@ -26,15 +24,15 @@ _EXAMPLES = (
 @make_command("code", _EXAMPLES)
 @takes_model
 @asks(CodeQuestion)
-@click.option("-o", "--output", metavar="FILE", help="Write the code to a file.")
-@force_option
+@output_option
 def command(
     model: FamilyModel, *, asked: Asked, output: str | None, force: bool, form: str | None
 ) -> None:
     """Write MODEL as one readable PyTorch file, with what this model uses and nothing else: its
     sizes, its classes, its names in files, `load` and `generate`.
 
-    The file asserts its number of parameters. Of a multimodal model it is the text model.
+    The file asserts its number of parameters. Of a multimodal model it is the text model. -o
+    writes it to a file.
     """
     from ..api import answer_code
 

@@ -83,8 +83,9 @@ MOVED: Mapping[str, str] = {
 
 _DRAWING = ("count", "diff", "trace", "design", "fit")
 MOVED_OPTIONS: Mapping[str, str] = {
-    **{f"{name} --svg": "--picture FILE.svg" for name in _DRAWING},
-    **{f"{name} --png": "--picture FILE.png" for name in _DRAWING},
+    **{f"{name} --svg": "--output FILE.svg" for name in _DRAWING},
+    **{f"{name} --png": "--output FILE.png" for name in _DRAWING},
+    **{f"{name} --picture": "--output FILE" for name in _DRAWING},
     "count --names": "llamath names MODEL --names hf",
     "count --layer": "--all",
     "count --formula": "--format formula",
@@ -96,10 +97,10 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "design --tokens": "--budget tokens=COUNT",
     "design --flops": "--budget flops=COUNT",
     "design --law": "--budget law=NAME",
+    "verify --write-sums": "--output SHA256SUMS",
     "verify --as": "--against MODEL",
     "memory --train": "--training",
     "fit --train": "--tokens COUNT",
-    "fit --output": "--max-tokens TOKENS",
     "fit --calibration": "--on FILE",
     "fit --memory-fraction": "--engine-args '--gpu-memory-utilization F'",
     "fit --kv-memory": "--engine-args '--kv-cache-memory-bytes BYTES'",
@@ -152,7 +153,11 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "short, tree, formula, config.",
     },
     "--all": {"is_flag": True, "help": "Print every tensor on its own line."},
-    "--picture": {"metavar": "FILE", "help": "Also draw the answer: FILE.svg or FILE.png."},
+    "--output": {
+        "metavar": "FILE",
+        "help": "Write a file: the answer as a picture, FILE.svg or FILE.png, or what the command "
+        "says.",
+    },
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
     "--dry-run": {"is_flag": True, "help": "Check the source and print what would be written."},
     "--device": {
@@ -164,6 +169,7 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """The options that many commands share, with their settings; `llamath help options` explains
 them."""
+_SHORT = {"--output": "-o"}
 
 
 class SharedOption(click.Option):
@@ -173,14 +179,18 @@ class SharedOption(click.Option):
 
 
 def shared_option(
-    name: str, parameter: str = ""
+    name: str, parameter: str = "", *, required: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add one of the shared options; the command gets it as `parameter`, if that differs from
     the option's name.
     """
-    return click.option(
-        name, *([parameter] if parameter else []), cls=SharedOption, **SHARED_OPTIONS[name]
-    )
+    names = [*_spellings(name), *([parameter] if parameter else [])]
+    return click.option(*names, cls=SharedOption, required=required, **SHARED_OPTIONS[name])
+
+
+def _spellings(name: str) -> list[str]:
+    """Return a shared option as it may be typed, the short form first."""
+    return [_SHORT[name], name] if name in _SHORT else [name]
 
 
 class _Main(click.Command):
@@ -319,17 +329,17 @@ class Command(_Main):
     @property
     def shared_options(self) -> list[str]:
         """The options of this command that others have, too."""
-        accepted = {x.opts[0] for x in self.params if isinstance(x, SharedOption)}
+        accepted = {x.opts[-1] for x in self.params if isinstance(x, SharedOption)}
         return [x for x in SHARED_OPTIONS if x in accepted]
 
     @property
     def shared_names(self) -> list[str]:
         """The options of this command that others have, too, --format with what it can be."""
-        own = {x.opts[0]: x.type for x in self.params}
+        own = {x.opts[-1]: x.type for x in self.params}
         return [
             f"{x} {'|'.join(map(str, kind.choices))}"
             if isinstance(kind := own[x], click.Choice) and x == "--format"
-            else x
+            else _spellings(x)[0]
             for x in self.shared_options
         ]
 
@@ -583,7 +593,7 @@ def _shared_options_help(ctx: click.Context) -> str:
 def shared_option_records(ctx: click.Context) -> list[tuple[str, str]]:
     """Return each shared option with its help, and --help."""
     records = [
-        SharedOption([name], **settings).get_help_record(ctx)
+        SharedOption(_spellings(name), **settings).get_help_record(ctx)
         for name, settings in SHARED_OPTIONS.items()
     ]
     return [*(x for x in records if x), ("-h, --help", "Show the help of a command.")]

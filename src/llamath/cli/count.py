@@ -49,7 +49,7 @@ def command(
     from the checkpoint's header.
 
     A file that holds something else than the config next to it describes, such as one shard, is
-    counted by its own header. --picture draws the weights to scale, --format tree prints the
+    counted by its own header. -o draws the weights to scale, --format tree prints the
     blocks, --format formula writes the formula of the total, in numbers too.
     """
     if unfold and form in ("json", "brief", "tree", "formula"):
@@ -116,7 +116,7 @@ def _print_tensors(
 
     report = count_tensors(model, part)
     if picture is not None:
-        raise click.UsageError(f"the model is counted {model.claim}: there is no --picture")
+        raise click.UsageError(f"the model is counted {model.claim}: there is no picture")
     if form == "tree":
         from ..render.text.tree_text import tree_text
 

@@ -39,7 +39,7 @@ def command(
 
     --set fixes config keys of the designs, as numbers or ranges. Without TARGET, a scaling law
     computes it from the --budget. --format config or params
-    prints the best design as config.json or params.json. --picture draws error against aspect
+    prints the best design as config.json or params.json. -o draws error against aspect
     ratio.
     """
     question = asked.parse(DesignQuestion)

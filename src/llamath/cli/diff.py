@@ -47,7 +47,7 @@ def command(
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
     Several models are each compared with the first. --set changes the last model; with a single
-    MODEL it shows the effect of the change. --picture draws the waterfall chart.
+    MODEL it shows the effect of the change. -o draws the waterfall chart.
     """
     from ..analysis.understand.diff.model_diff import DiffReport
     from ..api import diff
@@ -55,7 +55,7 @@ def command(
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
     if picture is not None and len(models) > 2:
-        raise click.UsageError("--picture draws the waterfall of two models")
+        raise click.UsageError("a picture is the waterfall of two models")
     if len(models) == 1 and not changes:
         raise click.UsageError(
             f"diff needs a second MODEL, or {Argument('changes', {'KEY': 'VALUE'})}"

@@ -7,6 +7,7 @@ import click
 from ..render.progress import Bar, CountBar
 from ..utils.errors import safe
 from .command_group import command as make_command
+from .command_group import shared_option
 from .model_options import MODEL, force_option, note_broken_files
 from .output import echo, echo_json
 
@@ -20,13 +21,7 @@ _EXAMPLES = (
 
 @make_command("export", _EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL …]", type=MODEL)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    metavar="PATH",
-    help="The HTML file to write, or the folder; one that is no gallery is refused.",
-)
+@shared_option("--output", required=True)
 @click.option(
     "--live",
     is_flag=True,
@@ -36,12 +31,13 @@ _EXAMPLES = (
 def command(
     models: tuple[str, ...], *, output: str, live: bool, force: bool, form: str | None
 ) -> None:
-    """Write the interactive page of one or two models as a single HTML file that needs no
+    """Write the interactive page of one or two models to -o, a single HTML file that needs no
     network. The page of the bundled model, `embedded`, runs it as well.
 
     Without MODEL a gallery of all presets, with three and more of these: a folder with a table,
     cards, plots, comparisons, and a page for each model, which works from the disk and on any web
-    server. A gallery that is there is replaced; its other files stay.
+    server. A gallery that is there is replaced; its other files stay. A folder that is no gallery
+    is refused.
     """
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")

@@ -73,14 +73,14 @@ def command(
     With --ram: where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers
     and KTransformers. With --price: price, energy and CO₂ of a million tokens, and with --tokens of
     a training run. With --draft: whether it has the same tokens, and the best-case speed-up.
-    --picture draws the roofline, or with --ram where each weight goes.
+    -o draws the roofline, or with --ram where each weight goes.
     """
     from ..hardware import split_machines
 
     question = _other_question(asked, draft)
     if question is not None:
         if picture is not None and question is not PlaceQuestion:
-            raise click.UsageError(f"--picture draws nothing of {question.about}")
+            raise click.UsageError(f"there is no picture of {question.about}")
         if question is PlaceQuestion:
             return _place(model, asked, picture, form)
         if question is CostQuestion:
@@ -95,13 +95,13 @@ def command(
         return _rank(model, asked, picture, form)
     if names_file(asked.given["on"]):
         if picture is not None:
-            raise click.UsageError("--picture draws the roofline of GPUs that are named")
+            raise click.UsageError("a picture is the roofline of GPUs that are named")
         return _fit(model, asked.parse(FitQuestion), None, form)
     machines = split_machines(asked.given["on"])
     if len(machines) == 1:
         return _fit(model, asked.parse(FitQuestion), picture, form)
     if picture is not None:
-        raise click.UsageError("--picture draws the roofline of one machine")
+        raise click.UsageError("a picture is the roofline of one machine")
     return _compare(model, asked.parse(MachinesQuestion, on=machines), form)
 
 
@@ -184,7 +184,7 @@ def _rank(model: FamilyModel, asked: Asked, picture: PictureFile | None, form: s
     from ..api import answer_rank_gpus
 
     if picture is not None:
-        raise click.UsageError("--picture needs GPUs: --on 2xh100")
+        raise click.UsageError(f"-o needs GPUs: {Argument('on', '2xh100')}")
     if used := next((x for x in ("layout", "offload") if x in asked.given), ""):
         raise ArgumentError(used, f" needs GPUs: {Argument('on', '2xh100')}")
     question = asked.parse(RankQuestion)
@@ -202,7 +202,7 @@ def _fit_engine(
     from ..hardware import split_machines
 
     if picture is not None:
-        raise click.UsageError("--picture draws no report of an engine")
+        raise click.UsageError("there is no picture of an engine's report")
     if "on" not in asked.given:
         raise ArgumentError("engine", f" needs GPUs: {Argument('on', '8xh100')}")
     if len(split_machines(asked.given["on"])) > 1:

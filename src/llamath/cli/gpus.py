@@ -14,7 +14,7 @@ from ..questions.value_kinds import GPU_NAMES
 from ..render.progress import Progress
 from ..utils.errors import LlamathError
 from .command_group import command as make_command
-from .model_options import force_option
+from .model_options import output_option
 from .output import LONG, echo_report, is_captured, write_file
 from .question_options import completed
 from .this_machine_option import remember_measured
@@ -37,19 +37,14 @@ _OPTIONS: dict[str, Any] = {
 
 @make_command("gpus", _EXAMPLES, brief=True, formats=LONG)
 @click.argument("words", nargs=-1, type=completed(GPU_NAMES))
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Of this machine: write a file for `llamath fit --on FILE`.",
-)
-@force_option
+@output_option
 def command(words: tuple[str, ...], *, output: str | None, force: bool, form: str | None) -> None:
     """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one,
     everything known about it.
 
     `this [MODEL]` measures this machine: memory bandwidth, FLOP/s, and decode and prefill of MODEL,
-    or the bundled one, beside their limits at these rates. Exit code 2: there is no such GPU.
+    or the bundled one, beside their limits at these rates; -o writes a file for `llamath fit --on
+    FILE`. Exit code 2: there is no such GPU.
     """
     if words[:1] == (_THIS,) and not is_captured():  # a server measures nothing for its visitors
         if len(words) > 2:

@@ -10,7 +10,7 @@ import click
 from ..questions.parameter_questions import LessonQuestion
 from ..utils.errors import LlamathError, os_error_reason, safe
 from .command_group import command as make_command
-from .model_options import force_option
+from .model_options import output_option
 from .output import TABLES, echo_json, echo_report, note, write_file
 from .question_options import Asked, asks
 
@@ -28,11 +28,8 @@ _EXAMPLES = (
 @make_command("learn", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("name", required=False, metavar="[LESSON | ANSWERS.json]")
 @asks(LessonQuestion)
-@click.option(
-    "-o", "--output", metavar="FILE", help="Write a worksheet: FILE.md, FILE.ipynb or FILE.html."
-)
 @click.option("--solutions", is_flag=True, help="Add the solutions.")
-@force_option
+@output_option
 def command(
     name: str | None,
     *,
@@ -47,7 +44,8 @@ def command(
 
     Without LESSON, lists them. On a terminal a lesson asks its questions one by one and remembers
     what is answered; else its questions are printed. They are about the lesson's own model, or
-    MODEL. A file ANSWERS.json is graded. Exit code 1: an answer is wrong.
+    MODEL. -o writes a worksheet, FILE.md, FILE.ipynb or FILE.html. A file ANSWERS.json is graded.
+    Exit code 1: an answer is wrong.
     """
     question = asked.parse(LessonQuestion)
     if name and name.endswith(".json"):

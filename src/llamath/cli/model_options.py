@@ -132,6 +132,11 @@ def via_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return shared_option("--via")(command)
 
 
+def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add -o and --force, for a command that can write its answer to a file."""
+    return shared_option("--output")(force_option(command))
+
+
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --force, for a command that writes a file."""
     return shared_option("--force")(command)
@@ -148,14 +153,14 @@ def unfold_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def picture_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --picture and --force; the command gets `picture`, a `PictureFile` or None."""
+    """Add -o and --force; the command gets `picture`, a `PictureFile` or None."""
 
     @wraps(command)
     def wrapper(*arguments: Any, picture: str | None, force: bool, **rest: Any) -> Any:
         file = None if picture is None else PictureFile(picture, force)
         return command(*arguments, picture=file, **rest)
 
-    return shared_option("--picture")(force_option(wrapper))
+    return shared_option("--output", "picture")(force_option(wrapper))
 
 
 def context_option(

@@ -162,7 +162,8 @@ def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None =
 
 
 _OPTIONS_OF_OUTPUT = {
-    "--picture": 1,
+    "-o": 1,
+    "--output": 1,
     "--format": 1,
     "--force": 0,
     "--json": 0,
@@ -197,16 +198,15 @@ def stated_command() -> str:
 
 
 class PictureFile:
-    """The file that --picture names: an SVG or a PNG, by its ending."""
+    """The file that -o names: an SVG or a PNG, by its ending."""
 
     def __init__(self, path: str, overwrite: bool) -> None:
         self._path, self._overwrite = path, overwrite
         ending = os.path.splitext(path)[1].lower()
         if ending not in (".svg", ".png"):
             raise LlamathError(
-                "--picture: expected a name that ends in .svg or .png, "
-                f"found {safe(repr(path), 60)}",
-                hint="--picture FILE.svg",
+                f"-o: expected a name that ends in .svg or .png, found {safe(repr(path), 60)}",
+                hint="-o FILE.svg",
             )
         self._is_png = ending == ".png"
         if self._is_png:

@@ -28,7 +28,7 @@ from .output import capture_output, print_error
 from .question_options import FieldArgument, FieldOption
 from .wording import CommandLine, command_of
 
-_OMITTED_OPTIONS = frozenset("json brief format picture force via".split())
+_OMITTED_OPTIONS = frozenset("json brief format output force via".split())
 """Options that choose an output, write files, or start a process that reads a config by other
 rules; a tool has none of them."""
 MAX_ANSWER = 32 << 20
@@ -66,7 +66,7 @@ class ReportTool(Record):
         return " ".join(
             x
             for x in re.split(r"(?<=[.?]) (?=[A-Z-])", text)
-            if not any(y in x for y in ("Exit code", "--format", "--picture"))
+            if not any(y in x for y in ("Exit code", "--format", "-o "))
         )
 
 
@@ -87,12 +87,12 @@ TOOLS: Mapping[str, ReportTool] = {
                 "memory",
             )
         ),
-        ReportTool(name="code", omitted=frozenset(("output",))),
+        ReportTool(name="code"),
         ReportTool(name="fit", omitted=frozenset(("draft",))),
         *(ReportTool(name=name) for name in ("quants", "flops", "plan")),
-        ReportTool(name="gpus", omitted=frozenset(("output",))),
+        ReportTool(name="gpus"),
         ReportTool(name="ls", omitted=frozenset(("all",)), local=True),
-        ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
+        ReportTool(name="verify", omitted=frozenset(("full",)), local=True),
     )
 }
 """The tools by name; those that are `local` are not answered over HTTP."""

@@ -65,7 +65,7 @@ def command(
     PROMPT, the likely next tokens, too.
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo
-    model. --picture draws the block with its shapes.
+    model. -o draws the block with its shapes.
     """
     from ..api import answer_trace
 
@@ -115,7 +115,7 @@ def _watch(
     if prompt is None:
         raise click.UsageError("--values needs a PROMPT: llamath trace --values 'Anna had a red'")
     given = zip(
-        ("--images", "--next", "--picture", "--device"),
+        ("--images", "--next", "--output", "--device"),
         (question.images, question.decode, *others),
         strict=True,
     )

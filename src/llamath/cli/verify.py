@@ -12,7 +12,7 @@ from ..questions.file_questions import VerifyQuestion
 from ..render.progress import Bar, Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
-from .model_options import MODEL, force_option, local_model, parse_changes, set_option, via_option
+from .model_options import MODEL, local_model, output_option, parse_changes, set_option, via_option
 from .output import TABLES, echo, echo_report, note, write_file
 from .question_options import Asked, asks
 
@@ -33,40 +33,38 @@ _EXAMPLES = (
 @make_command("verify", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("path", type=MODEL)
 @asks(VerifyQuestion)
-@click.option("--write-sums", is_flag=True, help="Write SHA256SUMS next to the files.")
 @set_option
 @via_option
-@force_option
+@output_option
 def command(
     path: str,
     *,
     asked: Asked,
-    write_sums: bool,
+    output: str | None,
     changes: tuple[str, ...],
     via: Via | None,
     force: bool,
     form: str | None,
 ) -> int:
     """Check the checkpoint at PATH against its config, or an adapter against its base model, and
-    with --full its values.
+    with --full its values. -o writes the SHA-256 sums of its files, as sha256sum does; --full
+    compares with a SHA256SUMS next to them.
 
     Exit code 0: complete and matching, 1: findings, 2: unreadable.
     """
     from ..analysis.check.verify_path import verify_path
 
-    if force and not write_sums:
-        raise click.UsageError("--force goes with --write-sums")
-    if write_sums and find_repo(path) is not None:
+    if output is not None and find_repo(path) is not None:
         raise LlamathError(
-            f"--write-sums writes next to local files, and {safe(path)} is on the Hub",
-            hint="leave it out, or give a folder",
+            f"the sums are those of local files, and {safe(path)} is on the Hub",
+            hint="give a folder",
         )
-    if write_sums and not force:
-        _refuse_existing_sums(path)
+    if output is not None and not force and os.path.lexists(output):  # before all is read
+        raise LlamathError(f"{safe(output)} already exists", hint="--force overwrites it")
     question = asked.parse(VerifyQuestion)
     if question.full and find_repo(path) is not None:
         path = local_model(path)
-    if question.full or write_sums:
+    if question.full or output is not None:
         with Bar("reading headers") as bar:
             report = verify_path(
                 path,
@@ -74,7 +72,7 @@ def command(
                 parse_changes(changes),
                 question.base,
                 full=question.full,
-                all_sums=write_sums,
+                all_sums=output is not None,
                 progress=bar.update,
                 via=via,
             )
@@ -83,32 +81,19 @@ def command(
             report = verify_path(
                 path, question.against, parse_changes(changes), question.base, via=via
             )
-    if write_sums:
-        _write_sums(report, force=force)
+    if output is not None:
+        _write_sums(report, output, force=force)
     if report.note:
         echo(report.note, err=True)
     echo_report(report, form)
     return int(not report)
 
 
-def _refuse_existing_sums(path: str) -> None:
-    """Refuse to replace the sums of local files before everything is read."""
-    from ..checkpoint.file_sums import SUMS_FILE
-    from ..embedded import resolve_name
-
-    path = resolve_name(path)
-    target = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), SUMS_FILE)
-    if os.path.lexists(path) and os.path.lexists(target):
-        hint = f"llamath verify {safe(path)} --full compares with it; --force overwrites it"
-        raise LlamathError(f"{safe(target)} already exists", hint=hint)
-
-
-def _write_sums(report: VerifyReport | StructureReport, *, force: bool) -> None:
+def _write_sums(report: VerifyReport | StructureReport, target: str, *, force: bool) -> None:
     """Write the sums, unless the files are known to be damaged."""
-    from ..checkpoint.file_sums import SUMS_FILE, format_sums
+    from ..checkpoint.file_sums import format_sums
 
     assert report.full is not None
-    target = os.path.join(report.full.folder, SUMS_FILE)
     if any(x.severity == "error" for x in (*report.findings, *report.full.findings)):
         note(f"{safe(target)} was not written, because of the errors")
         return

@@ -65,7 +65,7 @@ class CommandLine(Wording):
         """Return the option of an argument as programs name it: `kv_dtype`."""
         parameter = self._parameter(name)
         is_option = isinstance(parameter, click.Option)
-        return parameter.opts[0].lstrip("-").replace("-", "_") if parameter and is_option else name
+        return parameter.opts[-1].lstrip("-").replace("-", "_") if parameter and is_option else name
 
     def call(self, call: Call) -> str:
         """Return the command of a call."""
