@@ -42,6 +42,7 @@ Size hardware
     rank_gpus         which GPUs can run it
     compare_machines  on which of several machines it fits
     fit_engine        does an engine such as vLLM start?
+    compare_engines   which engines or versions start, and what changed between them
     place             which weights go to GPUs, RAM and disk
     pair              does a draft model belong to it?
     cost              what tokens and a training run cost
@@ -90,11 +91,12 @@ if TYPE_CHECKING:
     from .analysis.size.flops.flops_report import FlopsReport as FlopsReport
     from .analysis.size.memory.inference_memory import MemoryReport as MemoryReport
     from .analysis.size.memory.inference_memory import WeightsReport as WeightsReport
+    from .analysis.size.placement.placement import Placement as Placement
     from .analysis.size.plan.plan_ranking import PlanReport as PlanReport
     from .analysis.size.plan.serving_plan import ServeReport as ServeReport
     from .analysis.size.serving.draft_pair import PairReport as PairReport
+    from .analysis.size.serving.engine_comparison import EngineComparison as EngineComparison
     from .analysis.size.serving.engine_report import EngineReport as EngineReport
-    from .analysis.size.serving.placement import Placement as Placement
     from .analysis.size.training.training_memory import TrainReport as TrainReport
     from .analysis.storage.listing import Listing as Listing
     from .analysis.understand.config_report import ConfigReport as ConfigReport
@@ -110,6 +112,7 @@ if TYPE_CHECKING:
     from .analysis.understand.preset_list import PresetList as PresetList
     from .api import check as check
     from .api import code as code
+    from .api import compare_engines as compare_engines
     from .api import compare_machines as compare_machines
     from .api import config as config
     from .api import convert as convert
@@ -191,8 +194,9 @@ __version__ = "0.1.0"
 _MODULES = {
     "cli.serve": "serve",
     "api": "code count facts config diff trace explain design memory training_memory flops fit "
-    "compare_machines rank_gpus fit_engine cost pair place plan plan_serving quants ls verify "
-    "names stored_names convert merge models gpus same hash_weights run lesson check",
+    "compare_machines rank_gpus fit_engine compare_engines cost pair place plan plan_serving "
+    "quants ls verify names stored_names convert merge models gpus same hash_weights run lesson "
+    "check",
     "loading": "load",
     "model": "FamilyModel Model TensorModel",
     "checkpoint.meta_args": "ModelArgs",
@@ -231,8 +235,9 @@ _MODULES = {
     "analysis.check.same.same_report": "SameReport",
     "analysis.check.same.weights_hash": "HashReport",
     "analysis.size.serving.draft_pair": "PairReport",
+    "analysis.size.serving.engine_comparison": "EngineComparison",
     "analysis.size.serving.engine_report": "EngineReport",
-    "analysis.size.serving.placement": "Placement",
+    "analysis.size.placement.placement": "Placement",
     "analysis.storage.listing": "Listing",
     "analysis.check.verify.check_checkpoint": "VerifyReport",
     "analysis.check.verify.structure_report": "StructureReport",

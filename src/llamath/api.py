@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from .analysis.size.flops.flops_report import FlopsReport
     from .analysis.size.flops.scaling_laws import ScalingLaw
     from .analysis.size.memory.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
+    from .analysis.size.placement.placement import Placement
     from .analysis.size.plan import PlanReport
     from .analysis.size.plan.serving_plan import ServeReport
     from .analysis.size.serving.draft_pair import DraftKind, PairReport
-    from .analysis.size.serving.engine_report import EngineReport
-    from .analysis.size.serving.placement import Placement
+    from .analysis.size.serving.engine_comparison import EngineComparison
+    from .analysis.size.serving.engine_report import EngineReport, EngineSettings
     from .analysis.size.training.training_memory import TrainReport
     from .analysis.storage.listing import Listing
     from .analysis.storage.weight_bytes import StoredWeights
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from .questions.fit_questions import (
         EngineQuestion,
         EngineRanks,
+        EnginesQuestion,
         FitQuestion,
         MachinesQuestion,
         QuantsQuestion,
@@ -86,7 +88,14 @@ if TYPE_CHECKING:
     from .runtime.reply import Reply
     from .torch.debug.trace_run import Trace
 
-    _Sized = FitQuestion | MachinesQuestion | RankQuestion | EngineQuestion | PlaceQuestion
+    _Sized = (
+        FitQuestion
+        | MachinesQuestion
+        | RankQuestion
+        | EngineQuestion
+        | EnginesQuestion
+        | PlaceQuestion
+    )
 
 Part = Literal["text", "vision", "audio"]
 """A part of a multimodal model."""
@@ -613,7 +622,8 @@ def fit_engine(
 ) -> EngineReport:
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which command.
 
-    engine: Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?
+    engine: Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start? Several, with a
+        comma between them, are compared.
     on: The GPUs: rtx-4090 or 8xh100.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
@@ -636,6 +646,46 @@ def fit_engine(
         engine_args=engine_args,
     )
     return answer_fit_engine(load_family(model), question)
+
+
+def compare_engines(
+    model: Source,
+    *,
+    engine: str | Sequence[str],
+    on: GPUs,
+    dtype: str = "",
+    kv_dtype: str = "",
+    context: Tokens | None = None,
+    batch: int = 1,
+    layout: str | EngineRanks | None = None,
+    engine_args: str = "",
+) -> EngineComparison:
+    """Compare engines, or versions of one: which start with a model on GPUs, and what changed for
+    it from one version to the next.
+
+    engine: Engines or versions: ['vllm@0.25.1', 'vllm@0.26.0'].
+    on: The GPUs: rtx-4090 or 8xh100.
+    dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
+        awq, gptq, mxfp4, q4_k_m, iq3_xs, …
+    kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    context: Tokens of each sequence: 8192, 128k, max.
+    batch: Number of sequences.
+    layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
+    engine_args: Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.
+    """
+    from .questions.fit_questions import EnginesQuestion
+
+    question = EnginesQuestion.parse(
+        engine=engine,
+        on=on,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        context=context,
+        batch=batch,
+        layout=layout,
+        engine_args=engine_args,
+    )
+    return answer_compare_engines(load_family(model), question)
 
 
 def quants(
@@ -1276,24 +1326,45 @@ def answer_rank_gpus(model: FamilyModel, question: RankQuestion) -> GPURanking:
 
 def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineReport:
     """Tell whether an engine starts on GPUs."""
+    from .analysis.size.serving.engine_report import plan_engine
+
+    number, gpu = question.on
+    sizes, settings = _in_engine(model, question, question.engine)
+    return plan_engine(sizes, question.engine, gpu, number, settings)
+
+
+def answer_compare_engines(model: FamilyModel, question: EnginesQuestion) -> EngineComparison:
+    """Compare engines, or versions of one."""
+    from .analysis.size.serving.engine_comparison import compare_engines
+
+    if not question.engine:
+        raise ArgumentError("engine", " lists no engines")
+    number, gpu = question.on
+    asked = [(x, *_in_engine(model, question, x)) for x in question.engine]
+    return compare_engines(asked, gpu, number)
+
+
+def _in_engine(
+    model: FamilyModel, question: EngineQuestion | EnginesQuestion, name: str
+) -> tuple[MemoryCalculator, EngineSettings]:
+    """Return the sizes of a model and the settings of an engine, from arguments and flags."""
     from .analysis.size.serving.engine_arguments import (
         layout_of,
         read_engine_arguments,
         request_of,
     )
-    from .analysis.size.serving.engine_report import EngineSettings, plan_engine
+    from .analysis.size.serving.engine_report import EngineSettings
     from .analysis.size.serving.rank_shapes import EngineLayout
     from .engines import find_engine
     from .questions.fit_questions import EngineRanks
 
-    engine = find_engine(question.engine)
+    engine = find_engine(name)
     arguments = read_engine_arguments(engine, question.engine_args)
     ranks = EngineRanks(**question.layout)
     layout = EngineLayout(ranks.tp, ranks.pp, ranks.dp, ranks.ep) if question.layout else None
     asked = layout_of(engine, arguments)
     if layout is not None and asked not in (None, layout):
         raise ArgumentError("layout", f" {layout.label} contradicts the flags: {asked.label}")
-    number, gpu = question.on
     settings = EngineSettings(
         layout=asked or layout,
         fraction=arguments.settings.get("memory_fraction"),
@@ -1303,13 +1374,12 @@ def answer_fit_engine(model: FamilyModel, question: EngineQuestion) -> EngineRep
     wanted = request_of(engine, arguments, int(model.tree.layers.n))
     if _sizes(model, question).packer.is_packed:
         wanted.pop("dtype", "")  # of the activations
-    for name, value in wanted.items():
-        if name in question.changed and getattr(question, name) != value:
+    for field, value in wanted.items():
+        if field in question.changed and getattr(question, field) != value:
             raise ArgumentError(
-                name, f" {getattr(question, name)} contradicts {arguments.shown(name)}"
+                field, f" {getattr(question, field)} contradicts {arguments.shown(field)}"
             )
-    sizes = _sizes(model, question.replace(**wanted))
-    return plan_engine(sizes, question.engine, gpu, number, settings)
+    return _sizes(model, question.replace(**wanted)), settings
 
 
 def answer_flops(model: Model, question: FlopsQuestion) -> FlopsReport:
@@ -1475,7 +1545,7 @@ def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairRe
 
 def answer_place(model: FamilyModel, question: PlaceQuestion) -> Placement:
     """Tell where each weight goes."""
-    from .analysis.size.serving.placement import Machine, place_model
+    from .analysis.size.placement.placement import Machine, place_model
 
     sizes = _sizes(model, question)
     count, gpu = question.on

@@ -15,9 +15,9 @@ import llamath
 import published_engines
 from llamath.analysis.check.checkpoint_weights import read_stored_weights
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.size.serving.layer_sizes import layer_sizes
-from llamath.analysis.size.serving.placement import RAM_RESERVE, Placement
-from llamath.analysis.size.serving.placement_flags import _module_bytes
+from llamath.analysis.size.placement.layer_sizes import layer_sizes
+from llamath.analysis.size.placement.placement import RAM_RESERVE, Placement
+from llamath.analysis.size.placement.placement_flags import _module_bytes
 from llamath.cli import cli
 from llamath.engines import find_engine
 from llamath.utils.errors import LlamathError

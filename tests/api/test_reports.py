@@ -61,6 +61,9 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "fit minimax-m2 --on 8xh100 --engine vllm": lambda: llamath.fit_engine(
         "minimax-m2", on="8xh100", engine="vllm"
     ),
+    "fit llama-3-8b --on h100 --engine vllm@0.19.1,vllm": lambda: llamath.compare_engines(
+        "llama-3-8b", engine=["vllm@0.19.1", "vllm"], on="h100"
+    ),
     "fit gpt-oss-120b --on rtx-3060-12gb --ram 64GiB --dtype mxfp4_moe": lambda: llamath.place(
         "gpt-oss-120b", on="rtx-3060-12gb", ram="64GiB", dtype="mxfp4_moe"
     ),

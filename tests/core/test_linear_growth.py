@@ -29,7 +29,7 @@ _TRUSTED = {"llamath.web.server.page_html"}
 _LOCAL = {
     # built from names and numbers of this package's own tables, or from an escaped name of a table of tensor names
     "checkpoint.formats.tokenizer_model": 1,
-    "analysis.size.serving.layer_sizes": 1,
+    "analysis.size.placement.layer_sizes": 1,
     "conversion.edit.edited_config": 1,
 }
 """Calls of `re` whose pattern is no constant of its module; a pattern from a file is matched by `utils.linear_regex` alone."""

@@ -78,6 +78,8 @@ def random_question(rng: random.Random) -> Question:
         "compare_machines": common | {"on": [machine(rng), f"2x{rng.choice(GPUS)}"]},
         "rank_gpus": common,
         "fit_engine": without(common, "kv_dtype") | {"on": on, "engine": rng.choice(ENGINES)},
+        "compare_engines": without(common, "kv_dtype")
+        | {"on": on, "engine": ["vllm@0.26.0", rng.choice(ENGINES)]},
         "quants": without(common, "dtype") | given(on=rng.choice((None, on))),
         "place": common | {"on": on, "ram": rng.choice(("32GiB", "512GiB"))},
         "cost": without(common, "batch") | {"on": on, "price": "2/h"},
@@ -100,7 +102,8 @@ def random_questions(seed: int, number: int) -> Iterator[Question]:
 
 COMMANDS = {
     **dict.fromkeys(("memory", "training_memory"), "memory"),
-    **dict.fromkeys(("fit", "compare_machines", "rank_gpus", "fit_engine", "place", "cost"), "fit"),
+    **dict.fromkeys(("fit", "compare_machines", "rank_gpus", "place", "cost"), "fit"),
+    **dict.fromkeys(("fit_engine", "compare_engines"), "fit"),
     **dict.fromkeys(("plan", "plan_serving"), "plan"),
 }
 """The command that asks a question, if it is not called like the function."""
@@ -114,6 +117,8 @@ def tool_arguments(question: Question) -> tuple[str, dict[str, Any]]:
         found["serve"] = True
     if name == "compare_machines":
         found["on"] = ",".join(values["on"])
+    if name == "compare_engines":
+        found["engine"] = ",".join(values["engine"])
     return COMMANDS.get(name, name), found
 
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model import FamilyModel
-from ..questions.fit_questions import EngineQuestion, FitQuestion, MachinesQuestion, RankQuestion
+from ..questions.fit_questions import (
+    EngineQuestion,
+    EnginesQuestion,
+    FitQuestion,
+    MachinesQuestion,
+    RankQuestion,
+)
 from ..questions.serving_questions import CostQuestion, PairQuestion, PlaceQuestion
 from ..questions.shared_fields import names_file
 from ..render.progress import Progress
@@ -38,6 +44,7 @@ _EXAMPLES = (
     "llamath fit llama-3.1-8b --on 3090,4090,h100  # each of them",
     "llamath fit llama-3.3-70b --on 4090+3090 --dtype q4_k_m  # both in one machine",
     "llamath fit minimax-m2 --on 8xh100 --engine vllm  # will vLLM start?",
+    "llamath fit minimax-m2 --on 8xh100 --engine vllm@0.28.0,vllm  # what changed?",
     "llamath fit gpt-oss-120b --on rtx-3060-12gb --ram 64GiB --dtype mxfp4_moe  # what is in RAM?",
     "llamath fit llama-3.3-70b --on 4xh100 --price '$2.5/h'  # what does it cost?",
     "llamath fit llama-3.1-70b --draft llama-3.2-1b  # does the draft belong to it?",
@@ -198,7 +205,7 @@ def _rank(model: FamilyModel, asked: Asked, picture: PictureFile | None, form: s
 def _fit_engine(
     model: FamilyModel, asked: Asked, picture: PictureFile | None, form: str | None
 ) -> int:
-    from ..api import answer_fit_engine
+    from ..api import answer_compare_engines, answer_fit_engine
     from ..hardware import split_machines
 
     if picture is not None:
@@ -207,6 +214,12 @@ def _fit_engine(
         raise ArgumentError("engine", f" needs GPUs: {Argument('on', '8xh100')}")
     if len(split_machines(asked.given["on"])) > 1:
         raise ArgumentError("on", " lists several machines; an engine is asked about one")
+    names = [x.strip() for x in asked.given["engine"].split(",") if x.strip()]
+    if len(names) > 1:
+        with Progress("checking the rules of each engine"):
+            compared = answer_compare_engines(model, asked.parse(EnginesQuestion, engine=names))
+        echo_report(compared, form)
+        return int(not compared.starts)
     with Progress("checking the engine's rules"):
         report = answer_fit_engine(model, asked.parse(EngineQuestion))
     echo_report(report, form)

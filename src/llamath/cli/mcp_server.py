@@ -85,8 +85,13 @@ async def call(runner: ToolRunner, name: str, arguments: Mapping[str, Any]) -> t
         found.text,
         *found.notes,
         is_error=found.is_error,
-        structured=json.loads(found.text) if found.is_json else None,
+        structured=_as_object(json.loads(found.text)) if found.is_json else None,
     )
+
+
+def _as_object(answer: Any) -> Any:
+    """Return an answer as the protocol wants it, an object."""
+    return {"result": answer} if isinstance(answer, list) else answer
 
 
 def _result(

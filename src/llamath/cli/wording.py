@@ -10,6 +10,8 @@ from ..utils.errors import Argument, Call, Name, Wording
 
 _COMMANDS: Mapping[str, str] = {
     "compare_machines": "fit",
+    "fit_engine": "fit",
+    "compare_engines": "fit",
     "rank_gpus": "fit",
     "lesson": "learn",
     "check": "learn",

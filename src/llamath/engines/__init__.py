@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -132,18 +132,10 @@ def find_engine(text: str) -> Engine:
         )
     data = _read(name)
     newest = parse_version(data["version"]) if data["version"] else ()
-    oldest = parse_version(data["oldest"]) if data.get("oldest") else newest
     version = parse_version(wanted) if at else newest
-    if not oldest <= version <= newest:
-        known = (
-            f"from {format_version(oldest)} to {format_version(newest)}"
-            if oldest != newest
-            else f"{format_version(newest)} alone"
-        )
-        raise LlamathError(
-            f"{data['title']} {safe(wanted, 30)}: its rules are known {known}",
-            hint=f"give {Argument('engine', name)}",
-        )
+    known = [parse_version(x) for x in data.get("releases", data["version"]).split()]
+    if version not in (*known, newest):
+        raise _unknown_version(name, data["title"], wanted, known)
     rules = tuple(_rules(data))
     return Engine(
         name=name,
@@ -157,6 +149,29 @@ def find_engine(text: str) -> Engine:
             x for x in rules if not x.holds_for(version) and x.until and version >= x.until
         ),
         notes=tuple(data.get("notes", ())),
+    )
+
+
+def _unknown_version(name: str, title: str, wanted: str, known: Sequence[Version]) -> LlamathError:
+    """Return the error about a version whose rules are not known, with the nearest that are."""
+    if not known:
+        return LlamathError(
+            f"{title} {safe(wanted, 30)}: its rules are known without a version",
+            hint=f"give {Argument('engine', name)}",
+        )
+    version = parse_version(wanted)
+    after = next((x for x in known if x >= version), known[-1])
+    before = next((x for x in reversed(known) if x <= version), known[0])
+    near = " or ".join(
+        dict.fromkeys(
+            str(Argument("engine", f"{name}@{format_version(x)}")) for x in (before, after)
+        )
+    )
+    span = " to ".join(dict.fromkeys(format_version(x) for x in (known[0], known[-1])))
+    alone = "" if known[1:] else " alone"
+    return LlamathError(
+        f"{title} {safe(wanted, 30)}: its rules are known for the releases {span}{alone}",
+        hint=f"give {near}",
     )
 
 

@@ -92,6 +92,16 @@ class RankQuestion(Question):
     part: Literal["text", "main"] | None = PART
 
 
+_LAYOUT_OF_ENGINE: Mapping[str, Any] = ask(
+    SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
+)
+_ENGINE_ARGS = ask(
+    text("--max-num-seqs 64", "FLAGS"),
+    default="",
+    help="Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.",
+)
+
+
 class EngineQuestion(Question):
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which
     command.
@@ -103,21 +113,37 @@ class EngineQuestion(Question):
 
     engine: str = ask(
         text("vllm"),
-        help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?",
+        help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start? Several, "
+        "with a comma between them, are compared.",
     )
     on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
     batch: int = BATCH
-    layout: Mapping[str, Any] = ask(
-        SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
+    layout: Mapping[str, Any] = _LAYOUT_OF_ENGINE
+    engine_args: str = _ENGINE_ARGS
+
+
+class EnginesQuestion(Question):
+    """Compare engines, or versions of one: which start with a model on GPUs, and what changed for
+    it from one version to the next.
+    """
+
+    function: ClassVar[str] = "compare_engines"
+    report: ClassVar[str] = "EngineComparison"
+    about: ClassVar[str] = "engines"
+
+    engine: tuple[str, ...] = ask(
+        text("vllm").several(), help="Engines or versions: ['vllm@0.25.1', 'vllm@0.26.0']."
     )
-    engine_args: str = ask(
-        text("--max-num-seqs 64", "FLAGS"),
-        default="",
-        help="Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.",
-    )
+    on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
+    dtype: str = DTYPE
+    kv_dtype: str = KV_DTYPE
+    context: int | str | None = CONTEXT
+    batch: int = BATCH
+    layout: Mapping[str, Any] = _LAYOUT_OF_ENGINE
+    engine_args: str = _ENGINE_ARGS
 
 
 class QuantsQuestion(Question):

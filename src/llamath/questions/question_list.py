@@ -6,6 +6,7 @@ from .design_question import DesignQuestion
 from .file_questions import NamesQuestion, SameQuestion, StoredNamesQuestion, VerifyQuestion
 from .fit_questions import (
     EngineQuestion,
+    EnginesQuestion,
     FitQuestion,
     MachinesQuestion,
     QuantsQuestion,
@@ -31,6 +32,7 @@ QUESTIONS: tuple[type[Question], ...] = (
     MachinesQuestion,
     RankQuestion,
     EngineQuestion,
+    EnginesQuestion,
     QuantsQuestion,
     PlaceQuestion,
     PairQuestion,

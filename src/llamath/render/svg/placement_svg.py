@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.size.serving.placement import PlacedShare, Placement
+from ...analysis.size.placement.placement import PlacedShare, Placement
 from ...utils.number_format import format_count, format_giga
 from .svg_shapes import rect, svg_document, text, truncate_text
 

@@ -369,7 +369,7 @@ def with_arguments(engine: Engine, arguments: EngineArguments) -> Engine:
     if values.get("eager") and "graphs_gib" in figures:
         put("graphs_gib", [0, 0], "eager")
     if values.get("full_windows"):
-        put("full_windows", value=True, means="full_windows")
+        put("kept_whole", ["window", "chunk"], "full_windows")
     if "state_share" in values:
         put("state_pool", values["state_share"], "state_share")
     if "window_share" in values:

@@ -54,7 +54,7 @@ class EngineSettings(Record):
     arguments: EngineArguments = EngineArguments()
 
 
-class EngineChange(Record):
+class EngineRemedy(Record):
     """An argument with which an engine starts, and with which layout, if that is another."""
 
     argument: str
@@ -112,7 +112,7 @@ class EngineReport(Report):
     older: tuple[BrokenRule, ...]
     command: str
     nearest: tuple[str, ...]
-    instead: tuple[EngineChange, ...]  # with which it may start, if no layout does
+    instead: tuple[EngineRemedy, ...]  # with which it may start, if no layout does
     notes: tuple[str, ...]
 
     @property
@@ -191,7 +191,7 @@ class EngineReport(Report):
                 columns=(Column("", key="prints", wrap=True),),
                 rows=tuple((x,) for x in self.prints),
             )
-        if starting := (*self.nearest, *map(_change_text, self.instead)):
+        if starting := (*self.nearest, *map(_remedy_text, self.instead)):
             yield Code("\n".join(f"  {x}" for x in starting), "starts instead")
         if self.command:
             yield Code(self.command, "to paste")
@@ -210,7 +210,7 @@ class EngineReport(Report):
             yield Text(x, "dim", indent="  ", hanging="    ")
 
 
-def _change_text(x: EngineChange) -> str:
+def _remedy_text(x: EngineRemedy) -> str:
     return f"{Argument(x.argument, x.value)}" + (f" ({x.layout})" if x.layout else "")
 
 
@@ -240,11 +240,11 @@ def plan_engine(
         )
     usual = candidate_layouts(engine, count, gpu.node, has_experts)
     asked = settings.layout or usual[0]
-    first = _try_layout(engine, calculator, asked, gpu, settings)
+    first = try_layout(engine, calculator, asked, gpu, settings)
     others = [x for x in usual if x != asked]
     tried = first
     if first.verdict == "does not start" and settings.layout is None:
-        better = (_try_layout(engine, calculator, x, gpu, settings) for x in others)
+        better = (try_layout(engine, calculator, x, gpu, settings) for x in others)
         tried = next((x for x in better if x.verdict != "does not start"), first)
     nearest = (
         tuple(_nearest(engine, calculator, others, gpu, settings, tried))
@@ -297,7 +297,7 @@ def plan_engine(
     )
 
 
-class _Trial(Record):
+class EngineTrial(Record):
     """One layout on the GPUs."""
 
     layout: EngineLayout
@@ -317,7 +317,7 @@ def _nearest(
     layouts: list[EngineLayout],
     gpu: Device,
     settings: EngineSettings,
-    tried: _Trial,
+    tried: EngineTrial,
 ) -> Iterator[str]:
     """Yield the layouts that start, the one of the command first."""
     found = [tried.layout.label] if tried.verdict != "does not start" else []
@@ -325,7 +325,7 @@ def _nearest(
         if (
             len(found) < _MAX_NEAREST
             and x.label not in found
-            and _try_layout(engine, calculator, x, gpu, settings).verdict != "does not start"
+            and try_layout(engine, calculator, x, gpu, settings).verdict != "does not start"
         ):
             found.append(x.label)
     yield from found
@@ -337,22 +337,22 @@ def _instead(
     layout: EngineLayout,
     gpu: Device,
     settings: EngineSettings,
-    first: _Trial,
+    first: EngineTrial,
     has_experts: bool,
-) -> Iterator[EngineChange]:
+) -> Iterator[EngineRemedy]:
     """Yield arguments with which an engine starts: a shorter context, smaller weights, more GPUs;
     of a device that it does not run on, the engines that do.
     """
 
     def starts(sizes: MemoryCalculator, ranks: EngineLayout = layout) -> bool:
-        return _try_layout(engine, sizes, ranks, gpu, settings).verdict != "does not start"
+        return try_layout(engine, sizes, ranks, gpu, settings).verdict != "does not start"
 
     if not _runs_on_device(first.checked):
         for name in ENGINES:
             other = find_engine(name)
             facts = device_facts(other, calculator, gpu)
             if _runs_on_device(check_engine_layout(other, calculator, layout, facts)):
-                yield EngineChange(argument="engine", value=name)
+                yield EngineRemedy(argument="engine", value=name)
         return
     request = calculator.request
     lengths = [device_facts(engine, calculator, gpu)["longest"], _longest_that_fits(first)]
@@ -360,14 +360,14 @@ def _instead(
         if length and starts(
             MemoryCalculator(calculator.model, request.replace(context=length), calculator.stored)
         ):
-            yield EngineChange(argument="context", value=str(int(length)))
+            yield EngineRemedy(argument="context", value=str(int(length)))
             break
     for name in supported_formats(gpu):
         try:
             smaller = MemoryCalculator(calculator.model, request.replace(dtype=name))
             is_smaller = _weight_bytes(smaller) < _weight_bytes(calculator)
             if is_smaller and starts(smaller):
-                yield EngineChange(argument="dtype", value=name)
+                yield EngineRemedy(argument="dtype", value=name)
                 break
         except LlamathError:
             continue
@@ -377,7 +377,7 @@ def _instead(
             usual = candidate_layouts(engine, count, gpu.node, has_experts)
             if ranks := next((x for x in usual if starts(calculator, x)), None):
                 more = gpus_option(count, gpu)
-                yield EngineChange(argument="on", value=more, layout=ranks.label)
+                yield EngineRemedy(argument="on", value=more, layout=ranks.label)
                 return
 
 
@@ -394,27 +394,28 @@ def _weight_bytes(calculator: MemoryCalculator) -> int:
     return sum(x.bytes for x in calculator.weights)
 
 
-def _longest_that_fits(trial: _Trial) -> int | None:
+def _longest_that_fits(trial: EngineTrial) -> int | None:
     return trial.most.longest if trial.most is not None else None
 
 
-def _try_layout(
+def try_layout(
     engine: Engine,
     calculator: MemoryCalculator,
     layout: EngineLayout,
     gpu: Device,
     settings: EngineSettings,
-) -> _Trial:
+) -> EngineTrial:
+    """Return what an engine does with one layout on GPUs."""
     checked = check_engine_layout(engine, calculator, layout, device_facts(engine, calculator, gpu))
     if not checked.starts:
-        return _Trial(layout=layout, checked=checked, verdict="does not start")
+        return EngineTrial(layout=layout, checked=checked, verdict="does not start")
     calculator = run_as_on(engine, calculator, gpu)
     split = shard_layout(layout)
     if problems := layout_problems(calculator.tree, split):
         broken = BrokenRule(
             rule="shape", says="; ".join(problems), where="", source="the shapes of the model"
         )
-        return _Trial(
+        return EngineTrial(
             layout=layout, checked=checked.replace(broken=(broken,)), verdict="does not start"
         )
     shards = ShardedModel(calculator, split)
@@ -430,13 +431,13 @@ def _try_layout(
                 where="",
                 source="the sizes of the model and of the device",
             )
-            return _Trial(
+            return EngineTrial(
                 layout=layout,
                 checked=checked.replace(broken=(short,)),
                 verdict="does not start",
                 memory=memory,
             )
-    trial = _Trial(layout=layout, checked=checked, verdict="starts", memory=memory)
+    trial = EngineTrial(layout=layout, checked=checked, verdict="starts", memory=memory)
     if engine.name == "llama.cpp":
         return _with_llama_cpp_cache(trial, llama_cpp_cache(engine, calculator, shards), memory)
     if engine.name == "transformers":
@@ -449,14 +450,16 @@ def _needed(memory: EngineMemory, side: int) -> int:
     return memory.weights + memory.own[side] + memory.available[side]
 
 
-def _with_llama_cpp_cache(trial: _Trial, cache: LlamaCppCache, memory: EngineMemory) -> _Trial:
+def _with_llama_cpp_cache(
+    trial: EngineTrial, cache: LlamaCppCache, memory: EngineMemory
+) -> EngineTrial:
     verdict = _verdict(cache.bytes_of_fullest, memory)
     return trial.replace(verdict=verdict, prints=cache.prints, notes=cache.notes)
 
 
 def _with_needed_cache(
-    trial: _Trial, calculator: MemoryCalculator, shards: ShardedModel, memory: EngineMemory
-) -> _Trial:
+    trial: EngineTrial, calculator: MemoryCalculator, shards: ShardedModel, memory: EngineMemory
+) -> EngineTrial:
     needed = max(
         shards.kv_cache(i, calculator.context, calculator.request.batch)
         for i in range(len(shards.stages))
@@ -473,8 +476,12 @@ def _verdict(needed: int, memory: EngineMemory) -> Verdict:
 
 
 def _with_pages(
-    trial: _Trial, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device
-) -> _Trial:
+    trial: EngineTrial,
+    engine: Engine,
+    calculator: MemoryCalculator,
+    shards: ShardedModel,
+    gpu: Device,
+) -> EngineTrial:
     memory = trial.memory
     assert memory is not None
     cache = _engine_cache(trial.layout, engine, calculator, shards, gpu)

@@ -34,7 +34,7 @@ def cells_of(spec: CacheSpec, context: int, batch: int, engine: Engine) -> int:
     """
     padding, ubatch = engine.figure("context_padding"), engine.figure("ubatch_tokens")
     cells = padded_cells(context, padding) * batch
-    if spec.window is None:
+    if spec.window is None or engine.figure("kept_whole", ()):
         return cells
     return min(cells, padded_cells(int(spec.window) * batch + ubatch, padding))
 

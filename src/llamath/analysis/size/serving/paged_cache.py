@@ -258,6 +258,11 @@ def page_layers(
     layers = {i: caches[id(block)] for i, block in enumerate(tree.layers) if id(block) in caches}
     if not layers:
         return "a model without a cache"
+    whole = engine.figure("kept_whole", ())
+    if whole and any(x.kind == "all" for x in layers.values()):
+        layers = {
+            i: x._replace(kind="all", tokens=0) if x.kind in whole else x for i, x in layers.items()
+        }
     block, notes = _block_tokens(layers.values(), engine)
     pages = {
         x: (block * x.row_bytes if x.kind != "state" else x.state_bytes)

@@ -120,6 +120,7 @@ def pool_layers(
         return "a model without a cache"
     pool = engine.figure("window_pool")
     has_windows = bool(set(model_types) & set(pool["types"]))
+    has_windows &= not engine.figure("kept_whole", ())
     rows = [
         _stage_rows(
             [x for i, x in layers.items() if any(a <= i < b for a, b in runs)],

@@ -16,8 +16,8 @@ from ...graph.recorder import record
 from ...storage.quantized_tensors import quantized_tensors
 from ..memory.cache_bytes import cache_specs, kv_format
 from ..memory.inference_memory import MemoryCalculator
-from .llama_cpp_cache import cells_of
-from .paged_cache import MAX_LAYERS, layer_caches
+from ..serving.llama_cpp_cache import cells_of
+from ..serving.paged_cache import MAX_LAYERS, layer_caches
 
 _EXPERT = re.compile(r"_exps\.|\.experts\.|switch_mlp|experts_|\.experts$")
 _EMBEDDING = re.compile(

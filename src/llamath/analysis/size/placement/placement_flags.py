@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Sequence
 
 from ..memory.inference_memory import MemoryCalculator
-from .launch_command import checkpoint_address, own_address
+from ..serving.launch_command import checkpoint_address, own_address
+from ..serving.rank_shapes import quantization_method
 from .layer_sizes import ModelBytes
-from .rank_shapes import quantization_method
 
 _LLAMA_CACHE = {"fp16": "f16", "fp32": "f32"}
 _KT_METHODS = {"gguf": "LLAMAFILE", "": "BF16", "fp8": "FP8", "gptq": "GPTQ_INT4"}

@@ -21,7 +21,7 @@ from ....utils.number_format import format_bytes
 from ....utils.record_type import Record
 from ..fit.fit_words import format_sequences
 from ..memory.inference_memory import MemoryCalculator
-from .launch_command import checkpoint_address
+from ..serving.launch_command import checkpoint_address
 from .layer_sizes import ModelBytes, layer_sizes
 from .placement_flags import device_map, ktransformers_flags, llama_cpp_flags, with_disk
 

@@ -1,0 +1,1 @@
+"""Where each weight goes on GPUs, RAM and disk."""
