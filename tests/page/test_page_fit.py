@@ -57,6 +57,8 @@ SUGGESTIONS_JS = """([i, at, gpu, count]) => {
 }"""
 OPEN_ALL_JS = """async () => {
   const found = [];
+  // as modal dialogs make all else inert, each restyles the whole page twice
+  HTMLDialogElement.prototype.showModal = HTMLDialogElement.prototype.show;
   for (const x of document.querySelectorAll([".sheet", "#hardware", "#memory", "#speed", "#layouts"].map((y) => `${y} button.number`).join())) {
     x.click();
     for (let i = 0; i < 50 && !document.querySelector("dialog[open]"); i++) await new Promise((done) => setTimeout(done, 4));

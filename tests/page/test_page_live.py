@@ -22,7 +22,15 @@ from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.page_data.live.page_tokenizer import javascript_pattern, page_tokenizer
 from llamath.web.page_export import export
 from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser, new_context, visit, wait_until_drawn
+from support.browser_page import (
+    Tab,
+    browser,
+    go_to,
+    lent_page,
+    new_context,
+    visit,
+    wait_until_drawn,
+)
 from support.firefox import FIREFOX, Firefox
 from support.page_models import page_of
 from support.serving import served
@@ -61,8 +69,24 @@ def live_page() -> str:
     return model_page(models, bundled_live_parts(models))
 
 
+@pytest.fixture(scope="module")
+def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    made = Tab(browser, tmp_path_factory.mktemp("live"), live_page(), width=1280)
+    with made:
+        yield made
+
+
 @pytest.fixture
-def tab(browser: Any, tmp_path: Path) -> Iterator[Any]:
+def tab(opened: Tab) -> Iterator[Any]:
+    """The page in its first state; the tests share it, as its address has all that they change."""
+    go_to(opened.page, "")
+    yield opened.page
+    assert not opened.wrong, opened.wrong
+
+
+@pytest.fixture
+def fresh(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """The page for a test that changes more than its address has."""
     with Tab(browser, tmp_path, live_page(), width=1280) as page:
         yield page
 
@@ -156,14 +180,14 @@ def test_dot_product_of_a_row_is_the_output(tab: Any, step: str) -> None:
             assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-4, abs=1e-4)
 
 
-def test_sizing_of_a_tiny_model_is_folded_and_opens(tab: Any) -> None:
+def test_sizing_of_a_tiny_model_is_folded_and_opens(fresh: Any) -> None:
     folded = "all => all.map(x => x.closest('section').id)"
     for ids in (["hardware", "memory", "speed", "layouts"], ["hardware", "speed", "layouts"]):
-        assert tab.locator(".unfold").evaluate_all(folded) == ids
-        assert not tab.locator("#speed table").count()
-        tab.click("nav a[href*='section=memory']")
-        wait_until_drawn(tab)
-        tab.wait_for_selector("#memory table", state="attached")
+        assert fresh.locator(".unfold").evaluate_all(folded) == ids
+        assert not fresh.locator("#speed table").count()
+        fresh.click("nav a[href*='section=memory']")
+        wait_until_drawn(fresh)
+        fresh.wait_for_selector("#memory table", state="attached")
 
 
 def test_expectation_after_each_layer_ends_in_the_logits(tab: Any) -> None:
@@ -272,37 +296,37 @@ def test_shares_of_top_p_are_those_of_all_tokens(tab: Any) -> None:
     assert float(first.split("\u00a0")[0]) == pytest.approx(100 * kept[0] / sum(kept), abs=0.5)
 
 
-def test_keys_choose_tokens_and_heads(tab: Any) -> None:
-    tab.locator(".live-tokens button").first.focus()
+def test_keys_choose_tokens_and_heads(fresh: Any) -> None:
+    fresh.locator(".live-tokens button").first.focus()
     for key in ("ArrowRight", "ArrowRight", "Enter"):
-        tab.keyboard.press(key)
-    wait_until_drawn(tab)
-    assert "token=2" in tab.evaluate("location.hash")
-    assert tab.text_content(".live-tokens [aria-pressed=true]") == "·was"
-    tab.locator(".live-heads button").first.focus()
+        fresh.keyboard.press(key)
+    wait_until_drawn(fresh)
+    assert "token=2" in fresh.evaluate("location.hash")
+    assert fresh.text_content(".live-tokens [aria-pressed=true]") == "·was"
+    fresh.locator(".live-heads button").first.focus()
     for key in ("End", "Enter"):
-        tab.keyboard.press(key)
-    wait_until_drawn(tab)
-    assert "Layer 3, head 3" in tab.text_content(".live-map h3")
+        fresh.keyboard.press(key)
+    wait_until_drawn(fresh)
+    assert "Layer 3, head 3" in fresh.text_content(".live-map h3")
 
 
-def test_keys_reach_pairs_and_numbers_of_strips(tab: Any) -> None:
-    tab.locator(".live-clocks button").first.focus()
+def test_keys_reach_pairs_and_numbers_of_strips(fresh: Any) -> None:
+    fresh.locator(".live-clocks button").first.focus()
     for _ in range(3):
-        tab.keyboard.press("ArrowRight")
-    wait_until_drawn(tab)
-    pressed = tab.get_attribute(".live-clocks [aria-pressed=true]", "aria-label")
-    assert pressed == "pair 3" and "Pair 3 turns by" in tab.text_content(".live-rotation")
-    tab.locator(".live-strip-cells").first.focus()
+        fresh.keyboard.press("ArrowRight")
+    wait_until_drawn(fresh)
+    pressed = fresh.get_attribute(".live-clocks [aria-pressed=true]", "aria-label")
+    assert pressed == "pair 3" and "Pair 3 turns by" in fresh.text_content(".live-rotation")
+    fresh.locator(".live-strip-cells").first.focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
-        tab.keyboard.press(key)
-    wait_until_drawn(tab)
+        fresh.keyboard.press(key)
+    wait_until_drawn(fresh)
     watched = llamath.watch(PARK, dtype="float32")
     values = watched["layers.3.attn_norm"].cast("B").cast("f").tolist()
     third = values[-(len(values) // len(watched.ids)) :][2]
-    said = tab.get_attribute(".live-strip-cells:focus", "aria-valuetext")
+    said = fresh.get_attribute(".live-strip-cells:focus", "aria-valuetext")
     assert said == f"[2] = {third:.4f}".replace("-", "−")
-    assert said == tab.text_content(".live-strip:has(:focus) .live-strip-note")
+    assert said == fresh.text_content(".live-strip:has(:focus) .live-strip-note")
 
 
 def test_phone_has_the_text_below_the_title(browser: Any, tmp_path: Path) -> None:
@@ -324,7 +348,7 @@ def test_phone_has_the_text_below_the_title(browser: Any, tmp_path: Path) -> Non
     context.close()
 
 
-TRAPPING = """
+OTHER_MODULE = """
 const { instantiate } = WebAssembly;
 WebAssembly.instantiate = async (...given) => {
   const { exports } = await instantiate.apply(WebAssembly, given);
@@ -333,20 +357,26 @@ WebAssembly.instantiate = async (...given) => {
     globalThis.trapNext = false;
     throw new WebAssembly.RuntimeError("unreachable");
   };
-  return { exports: { ...exports, live_forward: forward } };
+  const truncate = (live, length) => (globalThis.noWayBack && length ? -1 : exports.live_truncate(live, length));
+  return { exports: { ...exports, live_forward: forward, live_truncate: truncate } };
 };
 """
-"""Lets the module stop when it is told to."""
+"""Lets the module stop when it is told to, and refuse to forget some tokens, as a model with recurrent states does."""
 
 
-def test_trap_is_told_and_the_page_goes_on(browser: Any, tmp_path: Path) -> None:
-    """A module that has stopped is replaced by the next text."""
+@pytest.fixture
+def other_module(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """A page of the bundled model whose module `OTHER_MODULE` changes."""
     path = tmp_path / "page.html"
     path.write_text(live_page())
-    context = new_context(browser, viewport={"width": 1000, "height": 800})
-    context.add_init_script(TRAPPING)
-    page = context.new_page()
-    visit(page, path.as_uri())
+    with lent_page(browser, 1000, 800, (OTHER_MODULE,)) as page:
+        visit(page, path.as_uri())
+        yield page
+
+
+def test_trap_is_told_and_the_page_goes_on(other_module: Any) -> None:
+    """A module that has stopped is replaced by the next text."""
+    page = other_module
     before = page.text_content("#live-title")
     page.evaluate("globalThis.trapNext = true")
     type_text(page, "Anna had a red")
@@ -356,53 +386,34 @@ def test_trap_is_told_and_the_page_goes_on(browser: Any, tmp_path: Path) -> None
     page.wait_for_selector("[data-live=ready]")
     wait_until_drawn(page)
     assert page.text_content("#live-title") == before
-    context.close()
 
 
-NO_WAY_BACK = """
-const { instantiate } = WebAssembly;
-WebAssembly.instantiate = async (...given) => {
-  const { exports } = await instantiate.apply(WebAssembly, given);
-  const truncate = (live, length) => (length ? -1 : exports.live_truncate(live, length));
-  return { exports: { ...exports, live_truncate: truncate } };
-};
-"""
-"""Refuses to forget some tokens, as a model with recurrent states does."""
-
-
-def test_states_without_a_way_back_read_the_text_anew(browser: Any, tmp_path: Path) -> None:
+def test_states_without_a_way_back_read_the_text_anew(other_module: Any) -> None:
     """All tokens are read again, and the numbers are those of the text read at once."""
-    path = tmp_path / "page.html"
-    path.write_text(live_page())
     found = []
-    for script in ("", NO_WAY_BACK):
-        context = new_context(browser, viewport={"width": 1000, "height": 800})
-        context.add_init_script(script or "0")
-        page = context.new_page()
-        visit(page, path.as_uri())
-        type_text(page, f"{PARK} ball. Finn")
-        type_text(page, PARK)
-        note = page.text_content(".live-note")
-        assert ("the last 16 read" in note) == bool(script)
-        found.append(page.text_content(".live-lens tbody"))
-        context.close()
+    for no_way_back in (False, True):
+        other_module.evaluate("x => { globalThis.noWayBack = x }", no_way_back)
+        type_text(other_module, f"{PARK} ball. Finn")
+        type_text(other_module, PARK)
+        note = other_module.text_content(".live-note")
+        assert ("the last 16 read" in note) == no_way_back
+        found.append(other_module.text_content(".live-lens tbody"))
     assert found[0] == found[1]
 
 
-def test_page_without_webassembly_explains_itself(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["", "delete globalThis.WebAssembly"])
+def test_page_without_webassembly_explains_itself(
+    browser: Any, tmp_path: Path, script: str
+) -> None:
     """Where a policy forbids to compile, and where there is no WebAssembly, the rest of the page stands."""
     path = tmp_path / "page.html"
     path.write_text(live_page().replace(" 'wasm-unsafe-eval'", "", 1))
-    for script in ("", "delete globalThis.WebAssembly"):
-        context = new_context(browser, viewport={"width": 1000, "height": 800})
-        context.add_init_script(script or "0")
-        page = context.new_page()
+    with lent_page(browser, 1000, 800, (script,) if script else ()) as page:
         visit(page, path.as_uri())
         assert page.get_attribute("[data-live]", "data-live") == "failed"
         assert "The model does not run here" in page.text_content(".live-note")
         assert page.locator("#live figure").count() == 0
         assert "803,968" in page.text_content("main")
-        context.close()
 
 
 def test_policy_lets_only_live_pages_compile(browser: Any, tmp_path: Path) -> None:
@@ -414,19 +425,17 @@ def test_policy_lets_only_live_pages_compile(browser: Any, tmp_path: Path) -> No
     assert "connect-src" not in policies[1] and "'unsafe-eval'" not in policies[1]
     path = tmp_path / "page.html"
     path.write_text(live_page())
-    context = new_context(browser)
-    page = context.new_page()
-    visit(page, path.as_uri())
-    blocked = page.evaluate(
-        """() => ["eval('1')", "new Function('1')"].map((x) => { try {
-          const element = document.createElement("script");
-          element.textContent = `globalThis.ran = ${x}`;
-          document.body.append(element);
-          return "ran" in globalThis;
-        } catch (error) { return error.name; } })"""
-    )
+    with lent_page(browser, 1000, 800) as page:
+        visit(page, path.as_uri())
+        blocked = page.evaluate(
+            """() => ["eval('1')", "new Function('1')"].map((x) => { try {
+              const element = document.createElement("script");
+              element.textContent = `globalThis.ran = ${x}`;
+              document.body.append(element);
+              return "ran" in globalThis;
+            } catch (error) { return error.name; } })"""
+        )
     assert blocked == ["TypeError", "TypeError"]
-    context.close()
 
 
 def test_page_is_small_and_says_why_others_do_not_run(tmp_path: Path) -> None:
@@ -473,7 +482,7 @@ def test_any_small_checkpoint_runs_in_its_page(browser: Any, tmp_path: Path, nam
         assert page.locator(".live-lens").count() == has_lens
 
 
-def test_dropped_weights_run_if_they_fit_the_program(tab: Any, tmp_path: Path) -> None:
+def test_dropped_weights_run_if_they_fit_the_program(fresh: Any, tmp_path: Path) -> None:
     """Other weights of the same shapes run with the page's tokenizer; others are named before a byte is read."""
     source = Path(llamath.embedded.path())
     numbers = load_file(source / "model.safetensors")
@@ -481,13 +490,13 @@ def test_dropped_weights_run_if_they_fit_the_program(tab: Any, tmp_path: Path) -
         shutil.copy(source / name, tmp_path)
     mixed = {x: (y.float() * 0.9 if "mlp" in x else y) for x, y in numbers.items()}
     save_file(mixed, tmp_path / "model.safetensors", {"format": "pt"})
-    tab.set_input_files("#file-input", str(tmp_path / "model.safetensors"))
-    tab.click(".live-file button")
-    tab.wait_for_selector(".live-file span:not(:empty)")
-    assert "runs the weights of model.safetensors" in tab.text_content(".live-file")
+    fresh.set_input_files("#file-input", str(tmp_path / "model.safetensors"))
+    fresh.click(".live-file button")
+    fresh.wait_for_selector(".live-file span:not(:empty)")
+    assert "runs the weights of model.safetensors" in fresh.text_content(".live-file")
     llama = NativeLlama.open(tmp_path, dtype="fp32")
     (reply,) = llama.generate([PARK], sampling=Sampling(), max_tokens=400)
-    assert tab.evaluate(WRITE_ALL) == PARK + written(llama, reply)
+    assert fresh.evaluate(WRITE_ALL) == PARK + written(llama, reply)
     key = "model.layers.1.self_attn.k_proj.weight"
     for changed, says in (
         ({key: numbers[key].T.contiguous()}, "is [128, 64], expected [64, 128]"),
@@ -496,11 +505,11 @@ def test_dropped_weights_run_if_they_fit_the_program(tab: Any, tmp_path: Path) -
     ):
         kept = {x: y for x, y in (numbers | changed).items() if y is not None}
         save_file(kept, tmp_path / "other.safetensors", {"format": "pt"})
-        tab.set_input_files("#file-input", str(tmp_path / "other.safetensors"))
-        tab.click("[data-file='other.safetensors'] .live-file button")
-        tab.wait_for_selector(".live-file span:not(:empty)")
-        assert f"{key} {says}" in tab.text_content(".live-file")
-        assert tab.get_attribute("[data-live]", "data-live") == "ready"
+        fresh.set_input_files("#file-input", str(tmp_path / "other.safetensors"))
+        fresh.click("[data-file='other.safetensors'] .live-file button")
+        fresh.wait_for_selector(".live-file span:not(:empty)")
+        assert f"{key} {says}" in fresh.text_content(".live-file")
+        assert fresh.get_attribute("[data-live]", "data-live") == "ready"
 
 
 def test_gallery_and_server_run_the_bundled_model(browser: Any, tmp_path: Path) -> None:
@@ -508,14 +517,12 @@ def test_gallery_and_server_run_the_bundled_model(browser: Any, tmp_path: Path) 
     export(["embedded", "gpt2", "llama-3-8b"], tmp_path / "site")
     pages = {x: (tmp_path / f"site/models/{x}.html").read_text() for x in ("embedded", "gpt2")}
     assert ["wasm-unsafe-eval" in x for x in pages.values()] == [True, False]
-    context = new_context(browser, viewport={"width": 1000, "height": 800})
-    page = context.new_page()
-    visit(page, (tmp_path / "site/models/embedded.html").as_uri())
-    assert page.get_attribute("[data-live]", "data-live") == "ready"
-    with served([load_with_checkpoint("embedded")]) as place:
-        visit(page, place.address)
+    with lent_page(browser, 1000, 800) as page:
+        visit(page, (tmp_path / "site/models/embedded.html").as_uri())
         assert page.get_attribute("[data-live]", "data-live") == "ready"
-    context.close()
+        with served([load_with_checkpoint("embedded")]) as place:
+            visit(page, place.address)
+            assert page.get_attribute("[data-live]", "data-live") == "ready"
 
 
 def test_firefox_writes_the_same_text(tmp_path: Path) -> None:
