@@ -83,7 +83,7 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "names llama-3-8b": lambda: llamath.names("llama-3-8b"),
     "names gpt2 --names gguf": lambda: llamath.stored_names("gpt2", names="gguf"),
     "models qwen3": lambda: llamath.models("qwen3"),
-    "learn cache --model llama-3.1-70b --questions 3 --seed 7": lambda: llamath.lesson(
+    "learn cache llama-3.1-70b --questions 3 --seed 7": lambda: llamath.lesson(
         "cache", model="llama-3.1-70b", questions=3, seed=7
     ),
     "code gpt2": lambda: llamath.code("gpt2"),
