@@ -25,7 +25,11 @@ from llamath.analysis.size.training.saved_activations import SavedActivations
 from llamath.analysis.size.training.zero_states import PersistentState, persistent_lines
 from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.analysis.storage.parallel_layout import WeightShard, pipeline_stages
-from llamath.analysis.storage.quantized_tensors import mtp_quantized_tensors, quantized_tensors
+from llamath.analysis.storage.quantized_tensors import (
+    mtp_bytes,
+    mtp_quantized_tensors,
+    quantized_tensors,
+)
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.hardware.kernel_rates import benchmark_sources
@@ -221,7 +225,9 @@ def bits() -> Rows:
 def gguf_files() -> Rows:
     for name, slug, dtype, gib, _ in DATA["gguf_files"]["rows"] + DATA["gguf_files"]["misses"]:
         model = llamath.load(slug).text
-        kept = weight_storage(model.tree, parse_weight_format(dtype), gguf_naming(model)).bytes
+        packer = parse_weight_format(dtype)
+        kept = weight_storage(model.tree, packer, gguf_naming(model)).bytes
+        kept += mtp_bytes(model, packer) or 0
         yield name, f"{gib:.2f}", f"{kept / 2**30:.2f}", f"{100 * (kept / 2**30 / gib - 1):+.2f}"
 
 

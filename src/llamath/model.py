@@ -56,7 +56,7 @@ class DescribedModel(BaseModel):
     """A model that a family describes, or a part of one."""
 
     family: Family
-    part_name: str = ""  # of a part of a multimodal model: text, vision or audio
+    part_name: str = ""  # of a part: text, vision, audio or main
     # its whole configuration, if all of its parts are known; `config` is that of the text model
     outer: Config | None = None
 
@@ -111,11 +111,20 @@ class FamilyModel(DescribedModel):
             notes=(*self.notes, f"text model only; not included: {others}"),
         )
 
+    @property
+    def repeats_embedding_in_mtp(self) -> bool:
+        """Whether layers for multi-token prediction repeat the embedding and the head in its files;
+        most do, and of a preset it is known.
+        """
+        return self.preset is None or self.preset.mtp_copies
+
     @cached_property
     def main(self) -> FamilyModel:
         """The text model without layers for multi-token prediction."""
         text = self.text
-        return text if text.tree.mtp is None else text.replace(tree=text.tree.replace(mtp=None))
+        if text.tree.mtp is None:
+            return text
+        return text.replace(tree=text.tree.replace(mtp=None), part_name="main")
 
     def part(self, name: str) -> DescribedModel:
         """Return one part: `text`, `vision` or `audio`; vision and audio contain their

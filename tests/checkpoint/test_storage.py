@@ -14,12 +14,13 @@ import llamath
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.analysis.storage.gguf_mixture import gguf_tensors, gguf_traits
-from llamath.analysis.storage.weight_bytes import WeightStorage
+from llamath.analysis.storage.quantized_tensors import mtp_bytes, mtp_quantized_tensors
+from llamath.analysis.storage.weight_bytes import GGUFNaming, WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
 from llamath.checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types
 from llamath.checkpoint.quantization.schemes import FILE_TYPES, WEIGHT_FORMATS, parse_weight_format
-from llamath.model import Model
+from llamath.model import FamilyModel, Model, with_family
 from llamath.utils.errors import LlamathError
 from support import quantized_headers
 from support.reference_data import published, published_runs, tiny_configs, truth
@@ -30,6 +31,12 @@ def storage(
 ) -> WeightStorage:
     loaded = llamath.load(model, changes=changes) if isinstance(model, str) else model
     return weight_storage(loaded.tree, parse_weight_format(name), gguf_naming(loaded), imatrix)
+
+
+def named(model: FamilyModel) -> GGUFNaming:
+    naming = gguf_naming(model)
+    assert naming is not None
+    return naming
 
 
 @pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
@@ -47,10 +54,24 @@ TOKENIZER = 20 * 10**6
 @pytest.mark.parametrize("row", published_runs("gguf_files")["rows"], ids=lambda x: x[0])
 def test_sizes_equal_published_gguf_files(row: list[Any]) -> None:
     _, slug, dtype, gib, only_tensors = row
-    size, printed = storage(llamath.load(slug).text, dtype).bytes, gib * 2**30
+    model, printed = with_family(llamath.load(slug)).text, gib * 2**30
+    size = storage(model, dtype).bytes + (mtp_bytes(model, parse_weight_format(dtype)) or 0)
     rounding = 0.0051 * 2**30
     assert printed - size < rounding + (0 if only_tensors else TOKENIZER)
     assert size - printed < rounding
+
+
+def test_layers_of_a_gguf_file_are_those_of_its_release() -> None:
+    names = llamath.stored_names("glm-4.5-air", names="gguf").tensors
+    mtp = {x.name: x.parameters for x in names if x.mtp}
+    assert sum(x.parameters for x in names) == 110_468_824_832  # 110.47B, as llama-bench prints
+    assert "blk.46.nextn.eh_proj.weight" in mtp and mtp["blk.46.nextn.embed_tokens.weight"]
+    types = {
+        x.name
+        for x in mtp_quantized_tensors(llamath.load("glm-4.5-air"), parse_weight_format("q4_k_m"))
+    }
+    assert types == mtp.keys()
+    assert not any(x.mtp for x in llamath.stored_names("deepseek-v3", names="gguf").tensors)
 
 
 def test_experts_released_in_bf16_are_quantized() -> None:
@@ -133,10 +154,9 @@ def ggml(kind: str) -> str:
 def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False}).text
-    assert model.family.gguf is not None
     tensors, traits = (
-        [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)],
-        gguf_traits(model.tree, model.family.gguf_arch),
+        [x.tensor for x in gguf_tensors(model.tree, named(model))],
+        gguf_traits(model.tree, named(model)),
     )
     text = f"{version}# Model: {title}\n# {sizes}\n"
     for name in SECTIONS.split():
@@ -160,9 +180,8 @@ HEADER = 738_528
 )
 def test_fused_qkv_has_one_type_as_in_published_files(slug: str, name: str, kind: str) -> None:
     model = llamath.load(slug)
-    assert model.family.gguf is not None
-    tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
-    types = assign_types(name, tensors, gguf_traits(model.tree, "phi3"))
+    tensors = [x.tensor for x in gguf_tensors(model.tree, named(model))]
+    types = assign_types(name, tensors, gguf_traits(model.tree, named(model)))
     assert {dtype for x, dtype in types if "attn_qkv" in x.name} == {kind}
     (note,) = (x for x in llamath.memory(model, dtype=name).notes if "llama-quantize of 2026" in x)
     assert note.endswith("3,538,944 bytes more" if name == "Q4_K_M" else "60,162,048 bytes less")
@@ -176,7 +195,7 @@ def test_phi_3_mixtures_have_published_sizes() -> None:
 
 def test_fused_qkv_of_linear_attention_has_the_types_of_v() -> None:
     model = llamath.load("qwen3.5-27b")
-    assert gguf_traits(model.tree, "qwen35").qkv_as_v
+    assert gguf_traits(model.tree, named(model)).qkv_as_v
     assert not any(
         "llama-quantize of 2026" in x for x in llamath.memory(model, dtype="q4_k_m").notes
     )
@@ -184,14 +203,13 @@ def test_fused_qkv_of_linear_attention_has_the_types_of_v() -> None:
 
 def test_qwen3_q4_k_m_types_equal_llama_cpp() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
-    assert model.family.gguf is not None
-    tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
+    tensors = [x.tensor for x in gguf_tensors(model.tree, named(model))]
     q6_k_names = {
         f"blk.{i}.{x}.weight"
         for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27)
         for x in ("attn_v", "ffn_down")
     }
-    types = assign_types("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
+    types = assign_types("Q4_K_M", tensors, gguf_traits(model.tree, named(model)))
     assert {x.name for x, kind in types if kind == "Q6_K"} == q6_k_names | {"output.weight"}
 
 

@@ -75,7 +75,7 @@ def check_file(slug: str) -> None:
         text = file.read()
     data = json.loads(text)
     optional = {"aliases", "released", "license", "organization", "same_release", "facts"}
-    optional |= {"grade", "unknown_keys"}
+    optional |= {"grade", "unknown_keys", "mtp_copies"}
     keys = [
         "name",
         "ids",
@@ -89,6 +89,7 @@ def check_file(slug: str) -> None:
         "grade",
         "unknown_keys",
         "parameters",
+        "mtp_copies",
         "config",
     ]
     assert list(data) == [key for key in keys if key in data]

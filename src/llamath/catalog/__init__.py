@@ -47,6 +47,7 @@ class Preset(Record):
     architecture_of: str = ""
     unknown: tuple[str, ...] = ()  # what is unknown of `public_id`: context, license, date
     note: str = ""  # on `public_id`
+    mtp_copies: bool = True  # whether MTP layers repeat the embedding and the head in its files
 
     def for_id(self, public_id: str) -> Preset:
         """Return the preset of one of its ids; what is not known of this id is not taken from
@@ -178,6 +179,7 @@ def read_preset(slug: str) -> Preset:
         unknown_keys=tuple(data.get("unknown_keys", ())),
         same_release=tuple(data.get("same_release", ())),
         facts=data.get("facts", {}),
+        mtp_copies=data.get("mtp_copies", True),
     )
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ..analysis.storage.gguf_mixture import gguf_traits
+from ..analysis.storage.weight_bytes import GGUFNaming
 from ..checkpoint.formats.gguf import Array
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.gguf_metadata import ARCHITECTURES, config_from_gguf
@@ -196,7 +197,9 @@ class _Facts:
         self.model, self.tree, self.config = model, model.tree, model.config
         self.notes: list[str] = []
         self.layers: list[Any] = list(model.tree.layers)
-        self.traits = gguf_traits(model.tree, model.family.gguf_arch)
+        self.traits = gguf_traits(
+            model.main.tree, GGUFNaming(model.scheme("gguf"), model.family.gguf_arch)
+        )
 
     @cached_property
     def record(self) -> Architecture:

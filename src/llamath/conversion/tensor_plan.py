@@ -12,6 +12,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..analysis.storage.gguf_mixture import gguf_traits
+from ..analysis.storage.weight_bytes import GGUFNaming
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.naming.scheme import Scheme
@@ -216,7 +217,8 @@ class _Planner:
             isinstance(x, PackedTensor) and x.dtype == "MXFP4" for x in self.source.tensors.values()
         )
         arch = self.source.model.family.gguf_arch
-        traits = gguf_traits(self.tree, arch, "MXFP4" if is_mxfp4 else "")
+        naming = GGUFNaming(self.target, arch, "MXFP4" if is_mxfp4 else "")
+        traits = gguf_traits(self.tree.replace(mtp=None), naming)
         return {
             x.name: dtype
             for x, dtype in assign_types(kind, tensors, traits, pure=not self.types.mix)

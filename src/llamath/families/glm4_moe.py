@@ -4,7 +4,7 @@ of experts.
 
 from __future__ import annotations
 
-from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.gguf_names import GGUF, GGUF_MTP
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
@@ -14,7 +14,7 @@ from .layers_shared import dense_first
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
-RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
+RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm", **GGUF_MTP})
 
 
 @family(

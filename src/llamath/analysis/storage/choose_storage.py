@@ -54,7 +54,8 @@ def gguf_naming(model: FamilyModel) -> GGUFNaming | None:
     names = model.family.gguf
     if names is None:
         return None
-    return GGUFNaming(names, model.family.gguf_arch, released_expert_type(model.config.data))
+    released = released_expert_type(model.config.data)
+    return GGUFNaming(names, model.family.gguf_arch, released, model.repeats_embedding_in_mtp)
 
 
 def released_expert_type(config: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_field
 from ...utils.errors import LlamathError
+from .listed_weights import mtp_weights
 from .weight_bytes import MAX_LISTED_LAYERS, GGUFNaming, StoredWeight
 
 
@@ -40,14 +41,14 @@ def gguf_mixture(
     """Yield the weights with the types that llama.cpp chooses, with or without an importance
     matrix.
     """
-    parts = gguf_tensors(tree, gguf.names)
+    parts = gguf_tensors(tree, gguf)
     leaves = {x.tensor: x.leaves for x in parts}
     merged: dict[tuple[str, int, str], StoredWeight] = {}
     layers: dict[tuple[str, int, str], list[int]] = {}
     for tensor, dtype in assign_types(
         packer.gguf_file_type,
         (x.tensor for x in parts),
-        gguf_traits(tree, gguf.arch, gguf.expert_type),
+        gguf_traits(tree, gguf),
         imatrix,
         packer.is_pure,
     ):
@@ -67,10 +68,11 @@ def gguf_mixture(
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
 
 
-def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
+def gguf_tensors(tree: Decoder, gguf: GGUFNaming) -> list[_TensorWeights]:
     """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer,
-    each sorted by name.
+    each sorted by name; without weights those of layers for multi-token prediction.
     """
+    names = gguf.names
     if tree.layers.n > MAX_LISTED_LAYERS:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to choose a type for each")
     if (
@@ -82,7 +84,23 @@ def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
         if not isinstance(child, Stack):
             folded = {x.pattern: x for x in fold_field(tree, name)}
             outside += [_tensor_weights(x, folded, -1) for x in names.tensors_of_field(tree, name)]
-    return [*sorted(outside, key=lambda x: x.tensor.name), *_layers(tree.layers, names)]
+    return [
+        *sorted(outside, key=lambda x: x.tensor.name),
+        *_layers(tree.layers, names),
+        *_mtp_layers(tree, gguf),
+    ]
+
+
+def _mtp_layers(tree: Decoder, gguf: GGUFNaming) -> Iterator[_TensorWeights]:
+    if tree.mtp is None or not gguf.names.names_mtp:
+        return
+    if (n := mtp_weights(tree)) > MAX_LISTED_LAYERS:
+        raise LlamathError(f"{n:,} weights of MTP layers are too many to choose a type for each")
+    for block, (i, tensors) in zip(tree.mtp, gguf.names.mtp_tensors_by_layer(tree), strict=True):
+        copies = {f"layers.{{l}}.{x.pattern}" for x in fold(block) if x.weight.tied}
+        for y in sorted(tensors, key=lambda y: y.name):
+            if gguf.mtp_copies or y.parts[0].pattern not in copies:
+                yield _TensorWeights(GGUFTensor(y.name, tuple(map(int, y.shape)), i), ())
 
 
 def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
@@ -104,10 +122,11 @@ def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _
     )
 
 
-def gguf_traits(tree: Decoder, arch: str, expert_type: str = "") -> ModelTraits:
+def gguf_traits(tree: Decoder, gguf: GGUFNaming) -> ModelTraits:
     """Return the properties that llama.cpp's rules use, with the heads of the first attention
-    layer.
+    layer. Layers for multi-token prediction count where the file has them.
     """
+    arch = gguf.arch
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
     heads_per_kv_head = 0
@@ -119,7 +138,7 @@ def gguf_traits(tree: Decoder, arch: str, expert_type: str = "") -> ModelTraits:
         arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and heads_per_kv_head > 1)
     )
     return ModelTraits(
-        layers=layers,
+        layers=layers + (int(tree.mtp.n) if tree.mtp and gguf.names.names_mtp else 0),
         heads_per_kv_head=heads_per_kv_head,
         experts=experts,
         is_falcon=arch in FALCON_ARCHS,
@@ -128,7 +147,7 @@ def gguf_traits(tree: Decoder, arch: str, expert_type: str = "") -> ModelTraits:
             isinstance(x, GatedDeltaNet)
             for x in _mixers(block for block, _ in tree.layers.distinct())
         ),
-        expert_type=expert_type,
+        expert_type=gguf.expert_type,
     )
 
 
@@ -139,8 +158,8 @@ def fused_qkv_difference(
     v.
     """
     traits, tensors = (
-        gguf_traits(tree, gguf.arch, gguf.expert_type),
-        [x.tensor for x in gguf_tensors(tree, gguf.names)],
+        gguf_traits(tree, gguf),
+        [x.tensor for x in gguf_tensors(tree, gguf)],
     )
     if (
         traits.qkv_as_v

@@ -101,7 +101,11 @@ def mtp_quantized_tensors(
     With `with_copies`, they contain the copies of the embedding and the head that some files have.
     """
     tree = model.tree
-    if tree.mtp is None or packer.gguf_file_type:
+    with_copies = with_copies and model.repeats_embedding_in_mtp
+    if packer.gguf_file_type:
+        yield from _gguf_tensors(model, packer, mtp=True, with_copies=with_copies)
+        return
+    if tree.mtp is None:
         return
     choose = _Chooser(model, packer)
     for block, (i, tensors) in zip(
@@ -127,7 +131,7 @@ def mtp_bytes(model: FamilyModel, packer: WeightFormat, with_copies: bool = True
     kinds = tree.mtp.distinct()
     experts = {x.num_experts for layer, _ in kinds for x in fold(layer) if x.num_experts}
     if len(kinds) == len(experts) == 1 and not (
-        packer.recipe is not None and packer.recipe.names_experts
+        packer.gguf_file_type or (packer.recipe is not None and packer.recipe.names_experts)
     ):
         ((layer, n),) = kinds
         alike = model.replace(tree=tree.replace(mtp=Stack(((_with_one_expert(layer),), n))))
@@ -355,12 +359,18 @@ class _StacksOfMLX:
             )
 
 
-def _gguf_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+def _gguf_tensors(
+    model: FamilyModel, packer: WeightFormat, *, mtp: bool = False, with_copies: bool = True
+) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of the main model, or with `mtp` those of layers for multi-token
+    prediction.
+    """
     model.scheme("gguf")  # raises the error of a family without GGUF names
     gguf = gguf_naming(model)
     assert gguf is not None
+    gguf = gguf._replace(mtp_copies=gguf.mtp_copies and with_copies)
     tree = model.text.tree  # towers are in a file of their own
-    parts = gguf_tensors(tree, gguf.names)
+    parts = gguf_tensors(tree, gguf)
     parameters = {
         x.tensor: sum(int(leaf.weight.parameters) * int(leaf.copies) for leaf in x.leaves)
         for x in parts
@@ -369,10 +379,12 @@ def _gguf_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[Quantize
     for tensor, dtype in assign_types(
         packer.gguf_file_type,
         (x.tensor for x in parts),
-        gguf_traits(tree, gguf.arch, gguf.expert_type),
+        gguf_traits(tree, gguf),
         measured,
         packer.is_pure,
     ):
+        if (tensor.layer >= tree.layers.n) != mtp:
+            continue
         packed = dtype.lower() if DTYPES[dtype].block > 1 else ""
         yield QuantizedTensor(
             tensor.name,
@@ -382,5 +394,5 @@ def _gguf_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[Quantize
             packed,
             "",
             "values" if packed else "",
-            parameters[tensor],
+            prod(tensor.shape) if mtp else parameters[tensor],
         )

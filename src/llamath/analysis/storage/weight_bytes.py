@@ -162,6 +162,7 @@ class GGUFNaming(NamedTuple):
     names: Scheme
     arch: str
     expert_type: str = ""  # of the experts in every file, as they were released in it
+    mtp_copies: bool = True  # whether MTP layers repeat the embedding and the head
 
 
 class StoredWeights(Record):

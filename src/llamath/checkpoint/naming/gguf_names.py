@@ -45,6 +45,16 @@ GGUF = Scheme(
 GGUF_QKV = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 """Architectures with q, k and v concatenated in one matrix."""
 
+GGUF_MTP = {
+    "embed": "nextn.embed_tokens",
+    "embed_norm": "nextn.enorm",
+    "hidden_norm": "nextn.hnorm",
+    "join": "nextn.eh_proj",
+    "norm": "nextn.shared_head_norm",
+    "head": "nextn.shared_head_head",
+}
+"""Names in layers for multi-token prediction, for families whose published files have them."""
+
 _NORMS = (
     "attn_norm",
     "attn.q_norm",

@@ -171,6 +171,11 @@ class Scheme(Record):
                 tensors += inside[id(x)]
         return names, tensors
 
+    @property
+    def names_mtp(self) -> bool:
+        """Whether there are names for layers for multi-token prediction."""
+        return "join" in self.inside or bool(self.mtp_layer)
+
     def mtp_tensors(self, block: Block) -> Iterator[StoredTensor]:
         """Yield the tensors of the multi-token prediction layers."""
         for _, tensors in self.mtp_tensors_by_layer(block):

@@ -303,6 +303,11 @@ class MemoryCalculator:
             raise LlamathError(message, hint="a plain dtype: bf16, fp16, fp32")
 
     @property
+    def is_main(self) -> bool:
+        """Whether layers for multi-token prediction were left out of the model."""
+        return self.model.part_name == "main"
+
+    @property
     def has_encoder(self) -> bool:
         """Whether an encoder reads the prompt."""
         return isinstance(self.tree, EncoderDecoder)
@@ -417,7 +422,9 @@ class MemoryCalculator:
         """Yield a note on layers for multi-token prediction, whose weights are not counted."""
         if self.stored is not None:
             return
-        if self.tree.mtp is not None and not self.packer.gguf_file_type:
+        names = self.model.family.gguf
+        is_in_file = not self.packer.gguf_file_type or (names is not None and names.names_mtp)
+        if self.tree.mtp is not None and is_in_file:
             from ...storage.quantized_tensors import mtp_bytes
 
             size, least = (
@@ -433,7 +440,11 @@ class MemoryCalculator:
                 f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token "
                 f"prediction{in_files}"
             )
-        elif self.tree.mtp is None and (n := _declared_mtp_layers(self.model.config.data)):
+        elif (
+            self.tree.mtp is None
+            and not self.is_main
+            and (n := _declared_mtp_layers(self.model.config.data))
+        ):
             yield (
                 f"not counted: {format_count(n, 'layer')} for multi-token prediction, whose "
                 "tensors are not known for this family"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....checkpoint.naming.scheme import Scheme
 from ....checkpoint.naming.scheme import StoredTensor as TensorOfFile
 from ....core.tree import fold
 from ....model import FamilyModel
@@ -45,7 +46,7 @@ def stored_names(model: FamilyModel, scheme: str, dtype: str = "") -> StoredName
             *(_packed(x, mtp=True) for x in mtp_quantized_tensors(model, packer)),
         )
     else:
-        mtp = names.mtp_tensors(model.tree) if scheme == "hf" else ()
+        mtp = _mtp_tensors(model, names) if names.names_mtp else ()
         tensors = (
             *map(_stored, names.tensors(model.stored_tree(names))),
             *(_stored(x, mtp=True) for x in mtp),
@@ -54,8 +55,20 @@ def stored_names(model: FamilyModel, scheme: str, dtype: str = "") -> StoredName
         model=model,
         scheme=scheme,
         tensors=tensors,
-        notes=tuple(_notes(model, tensors, bool(names.mtp_layer))),
+        notes=tuple(
+            _notes(model, tensors, bool(names.mtp_layer) or not model.repeats_embedding_in_mtp)
+        ),
     )
+
+
+def _mtp_tensors(model: FamilyModel, names: Scheme) -> Iterator[TensorOfFile]:
+    """Yield the tensors for multi-token prediction, without copies where the files have none."""
+    tree = model.stored_tree(names)
+    for block, (_, tensors) in zip(tree.mtp or (), names.mtp_tensors_by_layer(tree), strict=True):
+        copies = {f"layers.{{l}}.{x.pattern}" for x in fold(block) if x.weight.tied}
+        for x in tensors:
+            if model.repeats_embedding_in_mtp or x.parts[0].pattern not in copies:
+                yield x
 
 
 def _packed(x: QuantizedTensor, mtp: bool = False) -> StoredTensor:
