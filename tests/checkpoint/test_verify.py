@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,72 @@ def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
     assert "model.layers.3.mlp.up_proj.weight" in messages(
         result
     ) and "884,736 parameters" in messages(result)
+
+
+def replaced(**words: str) -> Callable[[str], str]:
+    def rename(name: str) -> str:
+        return ".".join(words.get(x, x) for x in name.split("."))
+
+    return rename
+
+
+@pytest.mark.parametrize(
+    ("rename", "cause"),
+    [
+        (lambda x: f"foo.{x}", "every name begins with `foo.`: without it, 272 of 272"),
+        (lambda x: f"base_model.model.{x}", "every name begins with `base_model.model.`"),
+        (replaced(q_proj="wq", k_proj="wk", v_proj="wv", o_proj="wo"), "as in Meta's files"),
+        (replaced(gate_proj="gate_projection"), "gate_projection is gate_proj"),
+        (replaced(mlp="ffn"), "ffn is mlp"),
+        (replaced(input_layernorm="norm1", post_attention_layernorm="norm2"), ""),
+    ],
+    ids=["prefix", "peft", "meta", "word", "module", "undecided"],
+)
+def test_renamed_tensors_have_their_cause(
+    rename: Callable[[str], str], cause: str, tmp_path: Path
+) -> None:
+    """Two norms of one shape under foreign names are not told apart."""
+    model = llamath.load(SMALL)
+    header = {rename(name): x for name, x in header_of(model).items()}
+    result = write_and_verify(tmp_path, model, header)
+    first = result.verdict.findings[0]
+    assert not result.ok and (first.code == "renamed") == bool(cause)
+    assert cause in first.message
+
+
+def test_fused_and_split_matrices_have_their_cause(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    header = header_of(model)
+    fused = {x: y for x, y in header.items() if not any(z in x for z in ("q_pr", "k_pr", "v_pr"))}
+    names = [x for x in header if "q_proj" in x]
+    for x in names:
+        parts = [header[x.replace("q_proj", f"{y}_proj")] for y in "qkv"]
+        rows = sum(shape[0] for _, shape in parts)
+        fused[x.replace("q_proj", "qkv_proj")] = (parts[0][0], (rows, parts[0][1][1]))
+    result = write_and_verify(tmp_path / "a", model, fused)
+    assert "q_proj, k_proj and v_proj are fused in qkv_proj" in messages(result)
+    assert len(result.verdict.findings[0].tensors) == 3 * len(names)
+    (dtype, (rows, columns)) = fused[names[0].replace("q_proj", "qkv_proj")]
+    fused[names[0].replace("q_proj", "qkv_proj")] = (dtype, (rows - 1, columns))
+    assert "renamed" not in codes(write_and_verify(tmp_path / "b", model, fused))
+    phi = llamath.load("phi-3-mini")
+    split = header_of(phi)
+    for x in [x for x in split if "gate_up_proj" in x]:
+        dtype, (rows, columns) = split.pop(x)
+        for part in ("gate", "up"):
+            split[x.replace("gate_up_proj", f"{part}_proj")] = (dtype, (rows // 2, columns))
+    assert "gate_up_proj is stored in parts: gate_proj and up_proj" in messages(
+        write_and_verify(tmp_path / "c", phi, split)
+    )
+
+
+def test_renamed_matrix_of_another_shape_is_no_renaming(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    header = {
+        x.replace("gate_proj", "gate_projection"): (y[0], y[1][::-1] if "gate_proj" in x else y[1])
+        for x, y in header_of(model).items()
+    }
+    assert "renamed" not in codes(write_and_verify(tmp_path, model, header))
 
 
 def test_wrong_dtype_is_a_warning(tmp_path: Path) -> None:

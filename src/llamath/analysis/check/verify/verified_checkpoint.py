@@ -141,8 +141,10 @@ def verify_contents(
         expectation, manifest, quantization=checkpoint.quantization_config or {}
     )
     if not verdict.matched:
+        renamed = [x.message for x in verdict.findings if x.code == "renamed"]
+        why = f": {renamed[0]}" if renamed else ""
         raise kind(
-            f"{safe(opened.name)} has no tensor of the {model.family.name} family",
+            f"{safe(opened.name)} has no tensor of the {model.family.name} family{why}",
             hint=f"{Call('ls', opened.name)} lists its tensors",
         )
     reject_mismatch(opened.name, [x for x in verdict.findings if not is_harmless(x, model)], kind)

@@ -25,6 +25,7 @@ from ....utils.file_diagnosis import Diagnosis, missing_hint
 from ....utils.number_format import format_count, format_list
 from ....utils.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
+from .renamed_tensors import find_renaming
 
 if TYPE_CHECKING:
     from ....checkpoint.naming.tied_copies import TiedCopy
@@ -282,6 +283,8 @@ def _differences(
 ) -> Iterator[Finding]:
     """Yield the findings about missing and unexpected tensors, and about wrong shapes."""
     alone = single_shard(manifest) is not None
+    if not manifest.absent_files:
+        yield from _renamed(expected, shapes)
     if not alone and not manifest.absent_files:
         yield from _layers(expectation, scheme, expected, shapes)
     if not alone and not manifest.missing:
@@ -291,6 +294,22 @@ def _differences(
     for x in diagnose(expectation, scheme, expected, shapes, wrong):
         yield Finding(
             code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors
+        )
+
+
+def _renamed(
+    expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]
+) -> Iterator[Finding]:
+    """Yield a finding if tensors are missing because others are there instead."""
+    missing = {x: tuple(map(int, y.shape)) for x, y in expected.items() if x not in shapes}
+    others = {x: y for x, y in shapes.items() if x not in expected}
+    if found := find_renaming(missing, others):
+        yield Finding(
+            code="renamed",
+            severity="error",
+            message="; ".join(found.causes),
+            hint="loaders do not find these names: write the tensors under those that are missing",
+            tensors=tuple(x for x in missing if x in found.explained),
         )
 
 
