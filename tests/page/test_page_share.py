@@ -17,6 +17,7 @@ import llamath
 from llamath.cli import cli
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
+from llamath.web.without_script import COLORS
 from support.browser_page import Tab, browser, new_context, wait_until_drawn
 from support.page_models import page_of
 
@@ -279,6 +280,42 @@ def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
     assert alone.evaluate(cut) == []
     alone.context.close()
     assert boxes[0][0] == color and boxes[0][1] > 50
+
+
+def test_picture_of_the_model_is_saved_whole(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
+        ((name, data),) = saved_pictures(tab, "plate")
+    words = ["".join(x.itertext()) for x in parse_picture(data.decode()).iter(f"{SVG}text")]
+    assert name == "Llama-3-8B-plate-light.svg"
+    assert words[0] == "Llama 3 8B: 8,030,261,248 parameters"
+    assert {"32 layers, all alike", "Layer 16", "gate", "8 KV heads"} <= set(words)
+    assert not {"HF", "First step"} & set(words), "no controls"
+
+
+def test_without_scripts_the_facts_are_shown(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_of("deepseek-v3"))
+    page = new_context(browser, java_script_enabled=False).new_page()
+    messages: list[str] = []
+    page.on("console", lambda x: messages.append(x.text))
+    page.goto(path.as_uri())
+    assert page.locator("noscript use").count() == 61 and not messages
+    facts = page.locator("noscript .facts").inner_text()
+    assert "7,168" in facts and "8 of 256 + 1 shared" in facts
+    assert "671,026,419,200 parameters" in page.locator("noscript h2").inner_text()
+    boxes = page.locator("noscript use, noscript rect").evaluate_all(
+        "xs => xs.map((x) => x.getBoundingClientRect()).filter((x) => x.width && x.height).length"
+    )
+    assert boxes > 61
+    page.context.close()
+
+
+def test_colors_without_scripts_are_those_of_the_page() -> None:
+    text = (Path(__file__).parents[2] / "web/src/lib/model_parts.ts").read_text()
+    colors = dict(re.findall(r'(\w+): part\("[^"]*", "[^"]*", "(\w+)"', text))
+    assert colors == COLORS | {"cache": "kv"}
+    order = re.findall(r'"(\w+)"', text.partition("STACK_ORDER")[2])
+    assert sorted(COLORS, key=lambda x: order.index(COLORS[x])) == list(COLORS)
 
 
 def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:

@@ -16,12 +16,20 @@ from html import escape, unescape
 from typing import TYPE_CHECKING, Any
 
 from ...model import FamilyModel
+from ..without_script import model_without_script
 
 if TYPE_CHECKING:
     from ..page_data.live.live_data import LiveParts
 
 LIVE_BUNDLE = "page_live"
 """The page with the views of a model that runs in it."""
+ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='-2 -2 26 26'%3E"
+    "%3Crect x='-2' y='-2' width='26' height='26' rx='5' fill='%23fcfbf8'/%3E"
+    "%3Cpath d='M0 9.5h22v3H0zM2 2h4v7H2zM9 2h4v7H9zM16 2h4v7h-4zM3 13h2v6H3zM10 13h2v6h-2z"
+    "M17 13h2v6h-2z' fill='%2314171c'/%3E%3C/svg%3E"
+)
+"""The mark of the header, on paper: it is in the page, so that nothing is asked for."""
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 
 
@@ -116,6 +124,9 @@ def html_document(
     `without_script` are HTML.
     """
     description = _description(without_script)
+    models = [x for x in data.get("models", ()) if "plate" in x]
+    # of a model its page says more than this line
+    lines = [x for x in without_script if not models or x.startswith("<a")]
     return "\n".join(
         [
             "<!doctype html>",
@@ -129,13 +140,17 @@ def html_document(
             f'<meta name="description" content="{escape(description)}">',
             f'<meta property="og:title" content="{escape(title)}">',
             f'<meta property="og:description" content="{escape(description)}">',
+            f'<link rel="icon" href="{ICON}">',
             style,
             "</head>",
             "<body>",
-            f'<div id="page" data-busy><main><h1>{escape(title)}</h1></main></div>',
-            "<noscript><ul>",
-            *(f"<li>{x}</li>" for x in without_script),
-            "</ul></noscript>",
+            f'<div id="page" data-busy><main class="wrap"><h1>{escape(title)}</h1></main></div>',
+            '<noscript><div class="wrap">',
+            *(model_without_script(x, is_named=len(models) > 1) for x in models),
+            "<ul>" if lines else "",
+            *(f"<li>{x}</li>" for x in lines),
+            "</ul>" if lines else "",
+            "</div></noscript>",
             f'<script type="text/plain" id="data">{compressed_json(data)}</script>',
             script,
             "</body>",
@@ -168,8 +183,8 @@ def _compressed(content: bytes) -> str:
 def content_security_policy(
     scripts: Sequence[str], style: str, *, connects: bool = False, compiles: bool = False
 ) -> str:
-    """Return a content security policy that admits only these scripts, this style and pictures
-    that the scripts make, to save them as PNG.
+    """Return a content security policy that admits only these scripts, this style, and of pictures
+    the icon and those that the scripts make, to save them as PNG.
 
     It admits no requests, or with `connects` only those to the page's own server; with `compiles`
     these scripts may compile WebAssembly, and nothing else from text.
@@ -180,7 +195,7 @@ def content_security_policy(
             "default-src 'none'",
             f"script-src {' '.join(sources)}",
             f"style-src '{_digest(style)}'",
-            "img-src blob:",
+            "img-src blob: data:",
             *(["connect-src 'self'"] if connects else []),
             "base-uri 'none'",
             "form-action 'none'",

@@ -37,7 +37,7 @@ const SHAPES = new Set([
 	"use",
 ]);
 const OMITTED_ATTRIBUTES = /^(class|role|style|tabindex|aria-|data-|on)/i;
-const PICTURES = "figure, table.waterfall, svg:not([aria-hidden])";
+const PICTURES = "figure, .poster, table.waterfall, svg:not([aria-hidden])";
 const MARGIN = 16;
 const MIN_SIDE = 40;
 

@@ -163,7 +163,7 @@ export function Flow({
 	const hasExperts = steps.some((x) => x.kind === "choice");
 	return (
 		<div
-			class={`flow${walk.index === null ? "" : " walking"}`}
+			class={`flow no-export${walk.index === null ? "" : " walking"}`}
 			role="group"
 			aria-label="Data flow"
 		>

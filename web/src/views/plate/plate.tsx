@@ -4,6 +4,7 @@ import "./plate.css";
 import { Fragment, type ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Segmented } from "../../components/controls";
+import { SectionMenu } from "../../components/export/section_menu";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
@@ -123,7 +124,7 @@ function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
 					aria-pressed={typeof open === "number" && kindAt(plate, open) === i}
 					onClick={() => change({ layer: firstOfKind(plate, i), zoom: "" })}
 				>
-					<i style={{ background: kindFill(i) }} class="data" />
+					<i style={{ background: kindFill(i) }} class="swatch data" />
 					{grouped(layersOfKind(plate, i))} × {x.label}
 				</button>
 			))}
@@ -185,28 +186,35 @@ export function Plate({
 	useZoomGestures(ref);
 	const WithMarks = liveViews.WithMarks ?? Fragment;
 	return (
-		<div ref={ref} class={`plate ${state.zoom === "model" ? "at-model" : ""}`}>
-			<Path model={model} open={open} opened={opened} state={state}>
-				{tour}
-			</Path>
-			{whole}
-			{state.zoom !== "model" && width > 0 && (
-				<div class="plate-panel" data-numbers>
-					<WithMarks model={model} open={open}>
-						<Panel
-							key={`${open}`}
-							model={model}
-							stage={stage}
-							kind={kind}
-							open={open}
-							tower={tower}
-							opened={opened}
-							state={state}
-							width={width - (width < 600 ? 26 : 34)}
-						/>
-					</WithMarks>
-				</div>
-			)}
+		<div id="plate" data-title={`${model.name}: ${grouped(model.counts[0]!.value)} parameters`}>
+			<div
+				ref={ref}
+				class={`plate poster ${state.zoom === "model" ? "at-model" : ""}`}
+				role="group"
+				aria-label={`${model.name}: the whole model, ${nameOfPlace(open)}`}
+			>
+				<Path model={model} open={open} opened={opened} state={state}>
+					{tour}
+				</Path>
+				{whole}
+				{state.zoom !== "model" && width > 0 && (
+					<div class="plate-panel" data-numbers>
+						<WithMarks model={model} open={open}>
+							<Panel
+								key={`${open}`}
+								model={model}
+								stage={stage}
+								kind={kind}
+								open={open}
+								tower={tower}
+								opened={opened}
+								state={state}
+								width={width - (width < 600 ? 26 : 34)}
+							/>
+						</WithMarks>
+					</div>
+				)}
+			</div>
 		</div>
 	);
 }
@@ -251,7 +259,7 @@ function Path({
 	const shown = state.zoom === "model" ? levels.slice(0, 2) : levels;
 	const last = numLayers(plate) - 1;
 	return (
-		<nav class="plate-bar" aria-label="Levels of the picture">
+		<nav class="plate-bar no-export" aria-label="Levels of the picture">
 			<ol class="plate-path">
 				{shown.map(([zoom, name], i) => (
 					<li key={zoom}>
@@ -313,6 +321,7 @@ function Path({
 				>
 					+
 				</button>
+				<SectionMenu id="plate" topic="the picture of the model" />
 			</span>
 		</nav>
 	);
@@ -415,7 +424,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 					</span>
 				)}
 				{(level === "layer" || level === "block") && (
-					<span class="plate-controls no-print">
+					<span class="plate-controls no-print no-export">
 						<Segmented<Scheme>
 							id="choice-names"
 							label="Names"
@@ -525,7 +534,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 								` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}
 						</p>
 					)}
-					<p class="plate-blocks" data-roving>
+					<p class="plate-blocks no-export" data-roving>
 						Every step:{" "}
 						{blocks.map((x, i) => (
 							<button
