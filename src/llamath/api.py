@@ -622,8 +622,8 @@ def fit_engine(
 ) -> EngineReport:
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which command.
 
-    engine: Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start? Several, with a
-        comma between them, are compared.
+    engine: Will vllm, vllm@0.19.1, sglang, llama.cpp, ollama, transformers or trtllm start?
+        Several, with a comma between them, are compared.
     on: The GPUs: rtx-4090 or 8xh100.
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
@@ -1348,10 +1348,13 @@ def _in_engine(
     model: FamilyModel, question: EngineQuestion | EnginesQuestion, name: str
 ) -> tuple[MemoryCalculator, EngineSettings]:
     """Return the sizes of a model and the settings of an engine, from arguments and flags."""
+    from .analysis.size.serving.device_rules import model_types
     from .analysis.size.serving.engine_arguments import (
+        defaults_of,
         layout_of,
         read_engine_arguments,
         request_of,
+        slots_of,
     )
     from .analysis.size.serving.engine_report import EngineSettings
     from .analysis.size.serving.rank_shapes import EngineLayout
@@ -1365,20 +1368,28 @@ def _in_engine(
     asked = layout_of(engine, arguments)
     if layout is not None and asked not in (None, layout):
         raise ArgumentError("layout", f" {layout.label} contradicts the flags: {asked.label}")
-    settings = EngineSettings(
-        layout=asked or layout,
-        fraction=arguments.settings.get("memory_fraction"),
-        kv_memory=arguments.settings.get("kv_memory"),
-        arguments=arguments,
-    )
+    first = _sizes(model, question)
     wanted = request_of(engine, arguments, int(model.tree.layers.n))
-    if _sizes(model, question).packer.is_packed:
+    if first.packer.is_packed:
         wanted.pop("dtype", "")  # of the activations
     for field, value in wanted.items():
         if field in question.changed and getattr(question, field) != value:
             raise ArgumentError(
                 field, f" {getattr(question, field)} contradicts {arguments.shown(field)}"
             )
+    types, (count, gpu) = model_types(first), question.on
+    wanted["batch"], remarks = slots_of(engine, types, wanted.get("batch", question.batch))
+    if question.context is None and "context" not in wanted:
+        own = model.tree.context
+        longest = None if own is None else int(own)
+        wanted["context"], more = defaults_of(engine, types, count * gpu.memory, longest)
+        remarks += more
+    settings = EngineSettings(
+        layout=asked or layout,
+        fraction=arguments.settings.get("memory_fraction"),
+        kv_memory=arguments.settings.get("kv_memory"),
+        arguments=arguments.replace(remarks=remarks),
+    )
     return _sizes(model, question.replace(**wanted)), settings
 
 
@@ -1532,7 +1543,9 @@ def answer_pair(target: Source, draft: Source, question: PairQuestion) -> PairRe
     first = load_family(target)
     request = MemoryRequest(kv_dtype=question.kv_dtype, context=_context(first, question.context))
     sizes = MemoryCalculator(first, request, _stored_weights(first))
-    asked = [find_engine(x).name for x in question.engine] or ENGINES
+    asked = [find_engine(x).runner for x in question.engine] or [
+        x for x in ENGINES if find_engine(x).runner == x
+    ]
     heads: Mapping[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp"}
     if isinstance(draft, str) and draft in heads:
         return pair_models(sizes, heads[draft], engines=asked)

@@ -335,7 +335,7 @@ def test_every_rule_and_figure_has_a_source(name: str) -> None:
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_gives_a_command_for_a_small_model(name: str) -> None:
-    dtype = "q4_k_m" if name == "llama.cpp" else ""
+    dtype = "q4_k_m" if find_engine(name).runner == "llama.cpp" else ""
     report = plan("llama-3.2-1b", "2xrtx-4090", name, dtype=dtype)
     assert report.starts and report.command
     assert not re.search(r"[\x00-\x08]", report.command)

@@ -18,7 +18,7 @@ from ..utils.record_type import Record
 from .engine_flags import Flag, Flags, read_flags
 
 FOLDER = os.path.dirname(__file__)
-ENGINES = ("vllm", "sglang", "llama.cpp", "transformers", "tensorrt-llm")
+ENGINES = ("vllm", "sglang", "llama.cpp", "ollama", "transformers", "tensorrt-llm")
 _ALIASES = {
     **dict.fromkeys(("trtllm", "trt-llm", "tensorrtllm"), "tensorrt-llm"),
     **dict.fromkeys(("llamacpp", "llama-cpp"), "llama.cpp"),
@@ -67,6 +67,7 @@ class Engine(Record):
     version: Version  # that the rules were read from, or an older one that was asked for
     newest: Version
     source: str
+    runner: str  # the engine that computes, for most itself
     rules: tuple[EngineRule, ...]  # those of the version
     figures: Mapping[str, EngineFigure]  # those of the version
     later: tuple[EngineRule, ...] = ()  # rules that older versions have, and this one does not
@@ -143,6 +144,7 @@ def find_engine(text: str) -> Engine:
         version=version,
         newest=newest,
         source=data["source"],
+        runner=data.get("runner", name),
         rules=tuple(x for x in rules if x.holds_for(version)),
         figures={key: _figure(key, entries, version) for key, entries in data["figures"].items()},
         later=tuple(

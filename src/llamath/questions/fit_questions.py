@@ -113,8 +113,8 @@ class EngineQuestion(Question):
 
     engine: str = ask(
         text("vllm"),
-        help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start? Several, "
-        "with a comma between them, are compared.",
+        help="Will vllm, vllm@0.19.1, sglang, llama.cpp, ollama, transformers or trtllm start? "
+        "Several, with a comma between them, are compared.",
     )
     on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
     dtype: str = DTYPE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....engines import Engine, EngineFigure
@@ -33,6 +33,7 @@ class _Style(NamedTuple):
     prefixes: bool = False  # --tp is --tp-size, if no other flag begins so
     negates: bool = False  # --no-flag of each switch
     keys: bool = False  # --flag.key value, and -O3
+    variables: bool = False  # NAME=value of the environment, and no flags
 
 
 _STYLES = {
@@ -40,6 +41,7 @@ _STYLES = {
     "sglang": _Style(prefixes=True),
     "llama.cpp": _Style(equals=False, dashes=True),
     "tensorrt-llm": _Style(),
+    "ollama": _Style(variables=True),
 }
 
 
@@ -60,6 +62,7 @@ class EngineArguments(Record):
     words: tuple[tuple[str, ...], ...] = ()  # of flags that no layout or request prints
     unused: tuple[str, ...] = ()
     uncounted: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # on what the engine itself chooses
 
     def shown(self, name: str) -> str:
         """Return the flag, as it was typed, that says what an argument of llamath says."""
@@ -67,7 +70,8 @@ class EngineArguments(Record):
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is said of flags that have no effect on the answer."""
+        """What is said of the engine's own choices, and of flags that have no effect."""
+        yield from self.remarks
         if self.uncounted:
             names = ", ".join(self.uncounted)
             yield f"not counted, although memory or layout depend on it: {names}"
@@ -133,6 +137,15 @@ def _given_flags(engine: Engine, words: list[str]) -> Iterator[_Given]:
     style, i = _STYLES[engine.name], 0
     while i < len(words):
         word, i = words[i], i + 1
+        if style.variables:
+            name, equals, value = word.partition("=")
+            if not equals:
+                raise LlamathError(
+                    f"{engine.title} has variables of its environment, found {safe(word, 40)!r}",
+                    hint="such as OLLAMA_NUM_PARALLEL=4",
+                )
+            yield _Given(_find_flag(engine, name, style)[1], name, (value,))
+            continue
         if not word.startswith("-") or word in ("-", "--"):
             raise LlamathError(
                 f"expected a flag of {engine.title}, found {safe(word, 40)!r}",
@@ -303,7 +316,10 @@ def request_of(engine: Engine, arguments: EngineArguments, layers: int) -> dict[
     found = {
         x: values[x] for x in ("context", "batch", "dtype", "kv_dtype") if values.get(x, "") != ""
     }
-    if engine.name != "llama.cpp":
+    if engine.runner != "llama.cpp":
+        return found
+    _check_llama_cpp_cache(found, values, typed, engine)
+    if engine.name != engine.runner:
         return found
     slots = found.pop("batch", -1)
     if slots == 0 or slots < -1:
@@ -319,18 +335,6 @@ def request_of(engine: Engine, arguments: EngineArguments, layers: int) -> dict[
         total = total // slots if total > 0 else total
     if total >= 0:
         found["context"] = total or "max"
-    if "value_dtype" in values or "kv_dtype" in values:
-        keys, cached = values.get("kv_dtype", "fp16"), values.get("value_dtype", "fp16")
-        if keys != cached:
-            raise LlamathError(
-                f"keys in {keys} and values in {cached}: sized is one type for both",
-                hint="give the flag of the other, too",
-            )
-        if cached not in _PLAIN and values.get("flash_attention") == "off":
-            raise LlamathError(
-                f"{typed['value_dtype']} contradicts {typed['flash_attention']}: "
-                "V cache quantization requires flash_attn"
-            )
     where = values.get("gpu_layers", "all")
     if where not in ("all", "auto") and not (re.fullmatch(r"-?\d{1,9}", where, re.ASCII)):
         raise LlamathError(f"{typed['gpu_layers']}: expected a number, all or auto")
@@ -343,6 +347,53 @@ def request_of(engine: Engine, arguments: EngineArguments, layers: int) -> dict[
     if (mode := values.get("split_mode", "layer")) in ("row", "tensor"):
         raise LlamathError(f"{typed['split_mode']}: {mode} is not sized, layer is")
     return found
+
+
+def _check_llama_cpp_cache(
+    found: Mapping[str, Any], values: Mapping[str, Any], typed: Mapping[str, str], engine: Engine
+) -> None:
+    """Refuse keys and values of two types, and quantized values without flash attention."""
+    keys = found.get("kv_dtype", "fp16")
+    cached = values.get("value_dtype", "fp16") if engine.name == engine.runner else keys
+    if keys != cached:
+        raise LlamathError(
+            f"keys in {keys} and values in {cached}: sized is one type for both",
+            hint="give the flag of the other, too",
+        )
+    if cached not in _PLAIN and values.get("flash_attention") == "off":
+        shown = typed.get("value_dtype") or typed["kv_dtype"]
+        raise LlamathError(
+            f"{shown} contradicts {typed['flash_attention']}: "
+            "V cache quantization requires flash_attn"
+        )
+
+
+def defaults_of(
+    engine: Engine, types: Sequence[str], memory: int, own_context: int | None
+) -> tuple[int | None, tuple[str, ...]]:
+    """Return the context that an engine takes if none is given, by the memory of all GPUs, and
+    what is said of it; None: llamath's own default.
+    """
+    if "default_context" not in engine.figures:
+        return None, ()
+    by_type: Mapping[str, Any] = engine.figure("default_context_of_types", {})
+    name = "default_context_of_types" if any(x in by_type for x in types) else "default_context"
+    rows = next((by_type[x] for x in types if x in by_type), engine.figure("default_context"))
+    least, tokens = next(x for x in rows if memory >= x[0] * 2**30)
+    where = f" with {least} GiB or more" if least else ""
+    where = where or (f" below {min(x[0] for x in rows if x[0])} GiB" if len(rows) > 1 else "")
+    source = engine.figures[name].source
+    note = f"{tokens:,} tokens: the default of {engine.label}{where}, from {source}"
+    if own_context is not None and own_context < tokens:
+        return own_context, (f"{note}; the model has {own_context:,}",)
+    return tokens, (note,)
+
+
+def slots_of(engine: Engine, types: Sequence[str], batch: int) -> tuple[int, tuple[str, ...]]:
+    """Return the requests at once that an engine allows for a type of model, and what it says."""
+    if batch > 1 and set(types) & set(engine.figure("types_with_one_slot", ())):
+        return 1, ("model architecture does not currently support parallel requests: one is sized",)
+    return batch, ()
 
 
 _PLAIN = ("fp32", "fp16", "bf16")

@@ -72,14 +72,15 @@ class EngineComparison(Report):
         )
         first = self.reports[0]
         return (
-            f"{self.model.name} on {gpus_option(first.count, first.gpu)}, "
-            f"{first.context:,} tokens: {'; '.join(texts)}"
+            f"{self.model.name} on {gpus_option(first.count, first.gpu)}, {self.setting}: "
+            f"{'; '.join(texts)}"
         )
 
     @property
     def setting(self) -> str:
         """The length of requests."""
-        return f"requests of {format_count(self.reports[0].context, 'token')}"
+        lengths = sorted({x.context for x in self.reports})
+        return f"requests of {' or '.join(format_count(x, 'token') for x in lengths)}"
 
     def to_json(self) -> Any:
         """Return a list of the engines."""
@@ -156,6 +157,7 @@ def compare_engines(
     """
     found: list[ComparedEngine] = []
     before: dict[str, Engine] = {}
+    contexts: dict[str, int] = {}
     for name, sizes, settings in asked:
         report = plan_engine(sizes, name, gpu, count, settings)
         engine = find_engine(name)
@@ -163,15 +165,21 @@ def compare_engines(
         before[engine.name] = engine
         if older is None:
             found.append(ComparedEngine(report=report))
+            contexts[engine.name] = report.context
             continue
         trials = _Trials(sizes, report, gpu, settings)
         found.append(
             ComparedEngine(
                 report=report,
                 since=format_version(older.version),
-                changes=(*_rule_changes(trials, older, engine), *_changes(trials, older, engine)),
+                changes=(
+                    *_context_change(contexts[engine.name], report, engine),
+                    *_rule_changes(trials, older, engine),
+                    *_changes(trials, older, engine),
+                ),
             )
         )
+        contexts[engine.name] = report.context
     return EngineComparison(model=asked[0][1].model, engines=tuple(found))
 
 
@@ -188,6 +196,16 @@ class _Trials(NamedTuple):
         changed = with_arguments(engine, self.settings.arguments)
         layout = self.report.asked.layout
         return try_layout(changed, self.sizes, layout, self.gpu, self.settings)
+
+
+def _context_change(before: int, report: EngineReport, engine: Engine) -> Iterator[EngineChange]:
+    """Yield the change of the context that an engine takes by default."""
+    if before != report.context:
+        yield EngineChange(
+            name="default_context",
+            effect=f"requests of {before:,} → {report.context:,} tokens",
+            source=engine.figures["default_context"].source,
+        )
 
 
 def _rule_changes(trials: _Trials, older: Engine, newer: Engine) -> Iterator[EngineChange]:

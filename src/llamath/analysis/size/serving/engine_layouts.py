@@ -147,7 +147,7 @@ def candidate_layouts(
     engine: Engine, gpus: int, node: int, has_experts: bool
 ) -> list[EngineLayout]:
     """Return the layouts that people try on a number of GPUs, the usual one first."""
-    if engine.name in ("llama.cpp", "transformers"):
+    if engine.runner in ("llama.cpp", "transformers"):
         return [EngineLayout(pp=gpus)]
     found = []
     for tp in sorted((n for n in range(1, gpus + 1) if gpus % n == 0), reverse=True):

@@ -85,11 +85,11 @@ def engine_memory(
     else:
         limit = int(device.memory * (fraction or 1))
         context = _gib(
-            engine.figure("cuda_context_gib" if engine.name == "llama.cpp" else "context_gib")
+            engine.figure("cuda_context_gib" if engine.runner == "llama.cpp" else "context_gib")
         )
         compute = (
             _gib(engine.figure("compute_gib"))
-            if engine.name == "llama.cpp"
+            if engine.runner == "llama.cpp"
             else (calculator.activations(512), calculator.activations(8192))
         )
         own = (context[0] + int(compute[0]), context[1] + int(compute[1]))

@@ -257,7 +257,7 @@ def plan_engine(
         if starts
         else tuple(_instead(engine, calculator, asked, gpu, settings, first, has_experts))
     )
-    stand_in = checkpoint_address(calculator, engine.name).note if starts else ""
+    stand_in = checkpoint_address(calculator, engine.runner).note if starts else ""
     return EngineReport(
         model=calculator.model,
         engine=engine,
@@ -438,8 +438,9 @@ def try_layout(
                 memory=memory,
             )
     trial = EngineTrial(layout=layout, checked=checked, verdict="starts", memory=memory)
-    if engine.name == "llama.cpp":
-        return _with_llama_cpp_cache(trial, llama_cpp_cache(engine, calculator, shards), memory)
+    if engine.runner == "llama.cpp":
+        cache = llama_cpp_cache(engine, calculator, shards)
+        return _with_llama_cpp_cache(trial, engine, cache, memory)
     if engine.name == "transformers":
         return _with_needed_cache(trial, calculator, shards, memory)
     return _with_pages(trial, engine, calculator, shards, gpu)
@@ -451,10 +452,15 @@ def _needed(memory: EngineMemory, side: int) -> int:
 
 
 def _with_llama_cpp_cache(
-    trial: EngineTrial, cache: LlamaCppCache, memory: EngineMemory
+    trial: EngineTrial, engine: Engine, cache: LlamaCppCache, memory: EngineMemory
 ) -> EngineTrial:
-    verdict = _verdict(cache.bytes_of_fullest, memory)
-    return trial.replace(verdict=verdict, prints=cache.prints, notes=cache.notes)
+    verdict, notes = _verdict(cache.bytes_of_fullest, memory), cache.notes
+    prints = cache.prints if engine.figure("prints_cache", default=True) else ()
+    if not prints:
+        notes += (f"the cache is that of llama.cpp: {engine.figures['prints_cache'].source}",)
+    if engine.name != engine.runner and verdict == "does not start":
+        notes += (f"{engine.title} itself starts, with some layers in RAM",)
+    return trial.replace(verdict=verdict, prints=prints, notes=notes)
 
 
 def _with_needed_cache(

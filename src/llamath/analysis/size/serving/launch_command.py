@@ -45,7 +45,12 @@ def launch_command(
     layout of more than the GPUs of a `node` has one line for the first node and one for the others,
     with their shell's NODE_RANK and MASTER_ADDR.
     """
-    name = checkpoint_address(calculator, engine.name).address
+    name = checkpoint_address(calculator, engine.runner).address
+    if engine.name == "ollama":
+        variables = [
+            "=".join(map(shlex.quote, x)) for x in (*_ollama_words(engine, calculator), *more)
+        ]
+        return " \\\n  ".join([*variables, "ollama serve"])
     if engine.name == "transformers":
         return "\n".join(_transformers_lines(calculator, name, layout))
     make = _llama_cpp_words if engine.name == "llama.cpp" else _server_words
@@ -269,6 +274,15 @@ def _llama_cpp_words(
         )
         if kind not in _FLOATS.values():
             yield from _flag(engine, "flash_attention", "on")
+
+
+def _ollama_words(engine: Engine, calculator: MemoryCalculator) -> Iterator[tuple[str, ...]]:
+    """Yield variables of the environment."""
+    yield from _flag(engine, "context", calculator.context)
+    if calculator.request.batch > 1:
+        yield from _flag(engine, "batch", calculator.request.batch)
+    if kind := calculator.request.kv_dtype:
+        yield from _flag(engine, "kv_dtype", kind)
 
 
 def _transformers_lines(
