@@ -164,8 +164,8 @@ def budgets() -> list[Budget]:
     longest = sorted(words, key=lambda x: -words[x])[:8]
     return [
         Budget("commands", len(COMMANDS), 24),
-        Budget("options in all help texts", len(shown_options()), 132),
-        Budget("names of options and of their keys", len(distinct_names()), 106),
+        Budget("options in all help texts", len(shown_options()), 130),
+        Budget("names of options and of their keys", len(distinct_names()), 103),
         Budget("operations of the machine", len(operations()), 80),
         Budget("blocks in core of one family", len(lonely), 5, ", ".join(sorted(lonely))),
         Budget("arguments of a public function", arguments, 10, function),

@@ -188,7 +188,9 @@ def questions(_: re.Match[str]) -> str:
         groups: dict[str, list[str]] = {}
         for x in command_named(name).params:
             if isinstance(x, FieldOption):
-                groups.setdefault(x.group, []).append(f"`{x.opts[0]} {x.metavar}`")
+                groups.setdefault(x.group, []).append(
+                    f"`{x.opts[0]} {x.metavar or ''}".rstrip() + "`"
+                )
         words = [
             f"{f'for {about} ' if about else ''}{', '.join(names)}"
             for about, names in groups.items()

@@ -150,13 +150,13 @@ ONCE = {
     "design/gpt2": "design 124M --like gpt2 --json",
     "design/classic": "design 405B --like classic --set num_hidden_layers=80 "
     "--set num_attention_heads=128 --bounds ffn_ratio=4 --json",
-    "design/against": "design 7B --like llama-2 --against gemma-2-2b --set "
+    "design/against": "design 7B --like llama-2 --like gemma-2-2b --set "
     "num_hidden_layers=24:40 --bounds aspect=100:140 --tolerance 1% --json",
     **{f"ls/{x}": f"ls {place} --json" for x, place in PLACES.items()},
     **{f"verify/{x}": f"verify {place} --json" for x, place in PLACES.items()},
     "verify/set": "verify examples/tiny-llama --set num_key_value_heads=4 --json",
     "verify/full": "verify examples/tiny-llama --full --json",
-    "verify/as": "verify examples/tiny-llama --against embedded --json",
+    "verify/as": "verify examples/tiny-llama embedded --json",
     "same/identical": "same examples/tiny-llama examples/tiny-llama --json",
     "hash/tiny-llama": "same examples/tiny-llama --json",
     "hash/embedded": "same embedded --json",

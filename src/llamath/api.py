@@ -296,13 +296,12 @@ def lesson(
 def design(
     target: Count | None = None,
     *,
-    like: str = "llama-3",
+    like: str | Sequence[str] | None = None,
     bounds: str | DesignBounds | None = None,
     tolerance: float | str | Fraction | None = None,
     sort: Literal["habits", "error"] | None = None,
     top: int = 10,
     budget: str | Budget | None = None,
-    against: str | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> DesignReport:
     """Find the dimensions of a model with `target` parameters, ranked by the habits of a series of
@@ -315,14 +314,13 @@ def design(
 
     target: Number of parameters: 405B, 1.5e9, 8030261248, or with the active ones 47B-A13B; may be
         left out with a scaling law.
-    like: A series (llama-3), family or model to follow.
+    like: A series (llama-3), family or model to follow; a second one is compared with it.
     bounds: Constraints to meet: ffn_ratio=3.5, aspect=100:140, tp=8, max_kv_per_token=320KiB.
     tolerance: Allowed difference from the target.
     sort: Order of designs.
     top: Number of designs to show.
     budget: Tokens or compute of the training, for a scaling law: tokens=15T, flops=3.8e25,
         law=besiroglu.
-    against: Compare with the best design of another series.
     """
     from .questions.design_question import DesignQuestion
 
@@ -334,7 +332,6 @@ def design(
         sort=sort,
         top=top,
         budget=budget,
-        against=against,
     )
     return answer_design(question, changes=changes)
 
@@ -889,9 +886,8 @@ def plan_serving(
 
 def verify(
     path: str | os.PathLike[str],
-    *,
     against: Source | None = None,
-    base: Source | None = None,
+    *,
     full: bool = False,
     changes: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -904,13 +900,13 @@ def verify(
     processed and of all bytes. `via="transformers"` checks names and shapes against the class that
     transformers builds of the configuration.
 
-    against: The expected model.
-    base: The base model of an adapter.
+    against: The expected model, if not that of the config next to the files; of an adapter, its
+        base model.
     full: Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.
     """
     from .questions.file_questions import VerifyQuestion
 
-    question = VerifyQuestion.parse(against=against, base=base, full=full)
+    question = VerifyQuestion.parse(against=against, full=full)
     return answer_verify(path, question, changes=changes, progress=progress, via=via)
 
 
@@ -918,19 +914,20 @@ def same(
     a: str | os.PathLike[str],
     b: str | os.PathLike[str],
     *,
-    base: Source | None = None,
+    adapter: Source | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SameReport:
     """Compare the weights of two checkpoints in any formats; `report.verdict` is identical,
     rounding or different.
 
-    An adapter is compared as its `base` model with the adapter merged.
+    An adapter is compared as the base model that it names with the adapter merged; `adapter` is
+    merged into `a`.
 
-    base: The base model of an adapter.
+    adapter: Merge this adapter into A.
     """
     from .questions.file_questions import SameQuestion
 
-    question = SameQuestion.parse(base=base)
+    question = SameQuestion.parse(adapter=adapter)
     return answer_same(a, b, question, progress=progress)
 
 
@@ -1129,7 +1126,6 @@ def answer_verify(
         os.fspath(path),
         question.against,
         changes,
-        question.base,
         full=question.full,
         progress=progress,
         via=via,
@@ -1173,18 +1169,20 @@ def answer_design(
 
     budget = question.budget
     law = find_law(budget.law or DEFAULT_LAW)
+    if len(question.like) not in (1, 2):
+        raise ArgumentError("like", f" takes one series or two, found {len(question.like)}")
     parameters, exact = _design_target(question, law)
     request = DesignRequest(
         target=parameters,
         active=None if question.target is None else question.target.active,
-        like=question.like,
+        like=question.like[0],
         fixed=read_fixed(changes or {}),
         bounds=question.bounds,
         tolerance=question.tolerance,
         by_error=exact if question.sort is None else question.sort == "error",
         limit=question.top,
     )
-    report = with_contrast(search(request), question.against)
+    report = with_contrast(search(request), next(iter(question.like[1:]), None))
     if not budget.changed:
         return report
     return with_budget(report, law, budget.tokens, budget.flops)
@@ -1807,11 +1805,11 @@ def answer_same(
     from .analysis.check.same.compare_checkpoints import compare_checkpoints
     from .native.group_comparison import find_group_comparer
 
-    found = None if question.base is None else os.fspath(question.base)
+    adapted = question.adapter is not None
     return compare_checkpoints(
-        os.fspath(a),
+        os.fspath(question.adapter if adapted else a),
         os.fspath(b),
-        found,
+        os.fspath(a) if adapted else None,
         progress or (lambda _done, _total: None),
         find_group_comparer(),
     )

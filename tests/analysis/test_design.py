@@ -592,7 +592,7 @@ def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
         "8B --bounds ffn_ratio=x", "8B --bounds ffn_ratio=4:1", "8B --bounds ffn_ratio=nan", "8B --bounds aspect=0", "8B --tolerance 0.5", "8B --tolerance -1%",
         "8B --tolerance x", "8B --bounds max_kv_per_token=80", "8B --bounds max_memory=80GiB", "8B-A9B", "8B-A", "47B --bounds active=13B", "8B --bounds tp=5", "8B --set vocab_size=0", "8B --set num_experts_per_tok=2 --like llama-3", "8B --budget law=newton",
         "8B --budget tokens=1T,flops=1e24", "", "47B --set num_experts=8 --set num_experts_per_tok=9", "8B --like gpt2 --set num_experts=8 --format params", "8B --like gpt2 --format params",
-        "8B --budget tokens=x", "8B --budget flops=-1", "1e18 --like nope", "8B --against nope", "8B --set num_attention_heads=1e3", "8B --set layers=32", "8B --set tp=8", "8B --set n_layer=9 --set num_hidden_layers=9", "8B --set moe_intermediate_size=512", "8B --set layer_types=[]",
+        "8B --budget tokens=x", "8B --budget flops=-1", "1e18 --like nope", "8B --like llama-3 --like nope", "8B --like llama-3 --like qwen3 --like gemma", "8B --set num_attention_heads=1e3", "8B --set layers=32", "8B --set tp=8", "8B --set n_layer=9 --set num_hidden_layers=9", "8B --set moe_intermediate_size=512", "8B --set layer_types=[]",
     ],
 )  # fmt: skip
 def test_bad_input_exits_with_2(args: str) -> None:

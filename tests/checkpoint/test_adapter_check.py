@@ -36,7 +36,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> SavedAdapter:
 
 
 def check(adapter: Path, base: Any) -> StructureReport:
-    report = verify(adapter, base=base)
+    report = verify(adapter, against=base)
     assert isinstance(report, StructureReport)
     return report
 

@@ -326,13 +326,13 @@ def test_local_files_are_compared_with_the_hub(pair: Any, folder: Path, address:
             {"rfilename": "a/b.txt", "blobId": "1" * 40},
         ],
     )
-    done = run(folder, "--full", "--against", address)
+    done = run(folder, address, "--full")
     assert done.exit_code == 0 and "sums of 2 of 2 files compared with the Hub" in " ".join(
         done.stdout.split()
     )
     assert any("blobs=true" in x.path for x in pair[0].seen)
     damage(folder / "model.safetensors")
-    done = run(folder, "--full", "--against", address, "--json")
+    done = run(folder, address, "--full", "--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 1 and [
         x["code"] for x in found["findings"] if x["severity"] == "error"
@@ -342,7 +342,7 @@ def test_local_files_are_compared_with_the_hub(pair: Any, folder: Path, address:
 def test_hub_without_sums_is_an_error(pair: Any, folder: Path) -> None:
     files = {name: (folder / name).read_bytes() for name in ("config.json", "model.safetensors")}
     Hub(*pair, files)
-    done = run(folder, "--full", "--against", "hf://org/name")
+    done = run(folder, "hf://org/name", "--full")
     assert done.exit_code == 2 and "no sums" in done.stderr
 
 

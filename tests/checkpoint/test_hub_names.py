@@ -181,7 +181,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "config": lambda x, _: ["config", x],
     "ls": lambda x, _: ["ls", x],
     "verify": lambda x, _: ["verify", x],
-    "verify --against": lambda x, _: ["verify", embedded.path(), "--against", x],
+    "verify against": lambda x, _: ["verify", embedded.path(), x],
     "verify --full": lambda x, _: ["verify", x, "--full"],
     "memory": lambda x, _: ["memory", x],
     "fit": lambda x, _: ["fit", x, "--on", "h100"],

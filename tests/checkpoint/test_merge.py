@@ -58,11 +58,11 @@ def test_merged_weights_are_those_of_peft(case: str, tmp_path: Path) -> None:
         assert ((found[name] - expected).abs() <= bound).all(), name
     assert changed
     assert (
-        llamath.same(str(tmp_path / "merged"), str(saved.folder), base=str(saved.base)).verdict
+        llamath.same(str(saved.base), str(tmp_path / "merged"), adapter=str(saved.folder)).verdict
         != "different"
     )
     assert (
-        llamath.same(str(saved.base), str(saved.folder), base=str(saved.base)).verdict
+        llamath.same(str(saved.base), str(saved.base), adapter=str(saved.folder)).verdict
         == "different"
     )
 

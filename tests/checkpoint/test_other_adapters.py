@@ -76,7 +76,7 @@ def write_mlx(folder: Path, shapes: dict[str, tuple[int, ...]], **config: Any) -
 
 
 def findings(path: str, config: dict[str, Any]) -> dict[str, str]:
-    return {x.code: f"{x.message} ({x.hint})" for x in verify(path, base=config).findings}
+    return {x.code: f"{x.message} ({x.hint})" for x in verify(path, against=config).findings}
 
 
 def test_gguf_adapter_fits_its_base(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_commands_say_what_an_adapter_is(tmp_path: Path) -> None:
         assert "LoRA adapter of rank 4 (gguf) of nobody/nothing" in run(command, path)
         assert json.loads(run(command, path, "--json"))["notes"]
     assert "the adapter names 'nobody/nothing'" in run("verify", path)
-    report = json.loads(run("verify", path, "--base", "llama-3-8b", "--json"))
+    report = json.loads(run("verify", path, "llama-3-8b", "--json"))
     assert report["model"] == "Llama 3 8B" and report["kind"] == "adapter" and not report["ok"]
 
 

@@ -171,7 +171,7 @@ def test_untrained_adapters_are_one_warning(tmp_path: Path) -> None:
         "task_type": "CAUSAL_LM",
     }
     (folder / "adapter_config.json").write_text(json.dumps(config))
-    report = verify_path(str(folder), base=str(tmp_path / "base"), full=True)
+    report = verify_path(str(folder), str(tmp_path / "base"), full=True)
     assert report.ok and report.full is not None
     (finding,) = [x for x in report.full.findings if x.severity != "info"]
     assert (

@@ -81,8 +81,11 @@ def test_old_names_answer_with_what_to_type(name: str) -> None:
         (("a", "b", "ids:1", "--engine", "torch"), "PROMPT and --engine are for --logits"),
         (("a", "b", "hello"), "PROMPT is for --logits"),
         (("a", "--logits"), "--logits needs A and B"),
-        (("a", "--base", "b"), "--base needs A and B"),
-        (("a", "b", "--base", "c", "--logits"), "--base is for the weights, not for --logits"),
+        (("a", "--adapter", "b"), "--adapter needs A and B"),
+        (
+            ("a", "b", "--adapter", "c", "--logits"),
+            "--adapter is for the weights, not for --logits",
+        ),
     ],
 )
 def test_options_of_the_questions_of_same_are_told_apart(
@@ -376,7 +379,7 @@ def test_brief_answers_the_question(words: str, wanted: str) -> None:
 
 
 def test_verdict_names_the_model_given_with_as() -> None:
-    done = run("verify", "examples/tiny-llama", "--against", "llama-3-8b")
+    done = run("verify", "examples/tiny-llama", "llama-3-8b")
     assert (
         "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout
         and "gate_proj, up_proj and down_proj" in done.stdout

@@ -51,11 +51,10 @@ PATHS = [
         ("ls", "path"),
         ("verify", "path"),
         ("verify", "against"),
-        ("verify", "base"),
         ("explain", "like"),
         ("design", "like"),
     ),
-    *(("design", "against"), ("fit", "on")),
+    ("fit", "on"),
 ]
 """Each parameter that is a path, or might be taken for one."""
 
@@ -104,7 +103,6 @@ def test_parameters_that_take_a_model_are_all_checked() -> None:
         "models",
         "path",
         "against",
-        "base",
         "like",
     }
     assert not any("via" in parameters(x) for x in TOOLS.values())

@@ -39,7 +39,7 @@ WITH_MODEL = (
 )
 OTHERS = (
     "plan qwen3-next-80b-a3b --on 64xh100",
-    "design 8B --budget tokens=15T --against qwen3",
+    "design 8B --budget tokens=15T --like llama-3 --like qwen3",
     "design 70B --set num_hidden_layers=60:100 --bounds max_kv_per_token=80KiB",
     "design 47B --like mixtral-8x7b",
     "explain 2839830528",

@@ -67,7 +67,6 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("names", {"model": "gpt2", "names": "mlx"}, "mlx"),
     ("ls", {"path": "nowhere"}, "nowhere"),
     ("verify", {"path": "nowhere"}, "nowhere"),
-    ("verify", {"path": "EMBEDDED", "base": "gpt2"}, "another model"),
     ("names", {"model": "UNKNOWN"}, "header is exact"),
 ]
 """A command, its mistaken question, and words of the error."""
@@ -155,25 +154,25 @@ def test_each_caller_reads_its_own_words(
 
 
 def test_a_call_is_worded_by_each_caller() -> None:
-    verify = Call("verify", "a b", base=Name("model"))
+    verify = Call("verify", "a b", against=Name("model"))
     fit = Call("fit", "gpt2", on="2xh100", layout="tp=2")
     ranking = Call("rank_gpus", Name("model"))
     join = Call("convert", "a", "b", edit="join_shards=yes,tp_shards=4,part=main")
-    assert str(verify) == "llamath.verify('a b', base=model)"
+    assert str(verify) == "llamath.verify('a b', against=model)"
     assert str(fit) == "llamath.fit('gpt2', on='2xh100', layout='tp=2')"
     assert str(join) == "llamath.convert('a', 'b', edit='join_shards=yes,tp_shards=4,part=main')"
     with worded(CommandLine(find_command)):
-        assert str(verify) == "`llamath verify 'a b' --base MODEL`"
+        assert str(verify) == "`llamath verify 'a b' MODEL`"
         assert str(fit) == "`llamath fit gpt2 --on 2xh100 --layout tp=2`"
         assert str(ranking) == "`llamath fit MODEL`"
         assert str(join) == "`llamath convert a b --join-shards --tp-shards 4 --part main`"
     with worded(ToolCall(find_command)):
-        assert str(verify) == "the tool verify with path=a b, base=MODEL"
+        assert str(verify) == "the tool verify with path=a b, against=MODEL"
         assert str(Call("verify", Name("path"), full=True)) == "`llamath verify PATH --full`"
     with worded(HttpRequest(find_command)):
         assert str(fit) == "/api/fit?model=gpt2&on=2xh100&layout=tp%3D2"
-        assert str(verify) == "`llamath verify 'a b' --base MODEL`"
-    assert str(verify) == "llamath.verify('a b', base=model)"
+        assert str(verify) == "`llamath verify 'a b' MODEL`"
+    assert str(verify) == "llamath.verify('a b', against=model)"
 
 
 def test_a_command_without_a_function_is_typed_in_a_shell() -> None:

@@ -180,7 +180,7 @@ def test_no_request_names_a_file_or_an_address(place: Place, name: str) -> None:
         f"diff?{query(models=('gpt2', name))}",
         f"explain?{query(number='8B', like=name)}",
         f"design?{query(target='8B', like=name)}",
-        f"design?{query(target='8B', against=name)}",
+        f"design?{query(target='8B', like=name)}",
     ):
         status, _, text = place.ask(f"{place.path}api/{path}")
         assert (status, json.loads(text)["error"]["code"]) == (404, "unknown_model"), path

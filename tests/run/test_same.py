@@ -405,7 +405,8 @@ def test_an_adapter_never_causes_the_download_of_its_base(
         llamath.LlamathError, match="org/name, which is not in the Hugging Face cache"
     ) as error:
         same(saved.folder, saved.base)
-    assert error.value.hint == "base='org/name' downloads it" and not pair[0].seen
+    call = f"llamath.same('org/name', b, adapter={str(saved.folder)!r})"
+    assert error.value.hint == f"{call} downloads it" and not pair[0].seen
     llamath.verify(saved.folder)
     assert not pair[0].seen
 

@@ -253,7 +253,7 @@ def adapter_note(opened: OpenedCheckpoint) -> str:
     if adapter is None:
         return ""
     base = f"of {safe(adapter.base, 100)}" if adapter.base else "that names no base model"
-    given = {} if adapter.base else {"base": Name("model")}
+    given = {} if adapter.base else {"against": Name("model")}
     check = Call("verify", opened.name, **given)
     return f"{adapter.title} {base}; {check} checks that it fits"
 

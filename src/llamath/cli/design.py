@@ -45,7 +45,7 @@ def command(
     question = asked.parse(DesignQuestion)
     with Progress("searching designs"):
         report = answer_design(question, parse_changes(changes))
-    note_broken_files(question.like, question.against)
+    note_broken_files(*question.like)
     budget = question.budget
     if question.target is None and (budget.tokens is None or budget.flops is None):
         echo(

@@ -43,8 +43,8 @@ def command(words: tuple[str, ...], *, output: str | None, force: bool, form: st
     everything known about it.
 
     `this [MODEL]` measures this machine: memory bandwidth, FLOP/s, and decode and prefill of MODEL,
-    or the bundled one, beside their limits at these rates. With -o it writes a file for `llamath
-    fit --on FILE`. Exit code 2: there is no such GPU.
+    or the bundled one, beside their limits at these rates. -o writes a file for `llamath fit --on
+    FILE`. Exit code 2: there is no such GPU.
     """
     if words[:1] == (_THIS,) and not is_captured():  # a server measures nothing for its visitors
         if len(words) > 2:

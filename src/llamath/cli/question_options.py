@@ -171,18 +171,21 @@ def _option(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the decorator that adds the option of a field."""
     if field.positional:
-        many = {"nargs": -1} if isinstance(field.kind, Several) else {}
-        return click.argument(name, required=required, cls=FieldArgument, field=field, **many)
+        is_model = field.kind is MODEL_NAME
+        how: dict[str, Any] = {"type": MODEL, "metavar": "[MODEL]"} if is_model else {}
+        how |= {"nargs": -1} if isinstance(field.kind, Several) else {}
+        return click.argument(name, required=required, cls=FieldArgument, field=field, **how)
     settings: dict[str, Any] = {
         "metavar": field.kind.metavar,
         "multiple": isinstance(field.kind, Several),
         "required": required,
     }
-    if field.kind is YES_OR_NO:
+    kind = field.kind.kind if isinstance(field.kind, Several) else field.kind
+    if kind is YES_OR_NO:
         settings = {"is_flag": True}
-    elif field.kind is SERIES_NAME:
+    elif kind is SERIES_NAME:
         settings["type"] = SERIES
-    elif field.kind is MODEL_NAME:
+    elif kind is MODEL_NAME:
         settings["type"] = MODEL
     elif field.kind.words:
         settings["type"] = completed(field.kind)

@@ -15,7 +15,7 @@ from .question_options import Asked, asks
 
 _EXAMPLES = (
     "llamath same ./Llama-3.2-1B ./Llama-3.2-1B.gguf",
-    "llamath same ./my-adapter ./merged --base ./Llama-3.2-1B",
+    "llamath same ./Llama-3.2-1B ./merged --adapter ./my-adapter",
     "llamath same ./Llama-3.2-1B --brief  # its hash",
     "llamath same original/ model.gguf 'The capital of France is' --logits --tolerance 0.05",
 )
@@ -73,11 +73,11 @@ def command(
     if wrong:
         verb = "are" if len(wrong) > 1 else "is"
         raise click.UsageError(f"{' and '.join(wrong)} {verb} for --logits", ctx)
-    base = "base" in asked.given
-    if b is None and (logits or base):
-        raise click.UsageError(f"{'--logits' if logits else '--base'} needs A and B", ctx)
-    if base and logits:
-        raise click.UsageError("--base is for the weights, not for --logits", ctx)
+    adapted = "adapter" in asked.given
+    if b is None and (logits or adapted):
+        raise click.UsageError(f"{'--logits' if logits else '--adapter'} needs A and B", ctx)
+    if adapted and logits:
+        raise click.UsageError("--adapter is for the weights, not for --logits", ctx)
     if b is None:
         return _print_hash(a, form)
     if logits:

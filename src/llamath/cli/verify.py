@@ -25,8 +25,8 @@ _EXAMPLES = (
     "llamath verify ./my-checkpoint",
     "llamath verify ./my-checkpoint --full",
     "llamath verify owner/name",
-    "llamath verify consolidated.00.pth --against llama-2-7b",
-    "llamath verify ./my-adapter --base ./my-checkpoint",
+    "llamath verify consolidated.00.pth llama-2-7b",
+    "llamath verify ./my-adapter ./my-checkpoint",
 )
 
 
@@ -46,8 +46,8 @@ def command(
     force: bool,
     form: str | None,
 ) -> int:
-    """Check the checkpoint at PATH against its config, or an adapter against its base model, and
-    with --full its values. -o writes the SHA-256 sums of its files, as sha256sum does; --full
+    """Check the checkpoint at PATH against its config or MODEL, an adapter against its base model,
+    and with --full its values. -o writes the SHA-256 sums of its files, as sha256sum does; --full
     compares with a SHA256SUMS next to them.
 
     Exit code 0: complete and matching, 1: findings, 2: unreadable.
@@ -70,7 +70,6 @@ def command(
                 path,
                 question.against,
                 parse_changes(changes),
-                question.base,
                 full=question.full,
                 all_sums=output is not None,
                 progress=bar.update,
@@ -78,9 +77,7 @@ def command(
             )
     else:
         with Progress("reading headers"):
-            report = verify_path(
-                path, question.against, parse_changes(changes), question.base, via=via
-            )
+            report = verify_path(path, question.against, parse_changes(changes), via=via)
     if output is not None:
         _write_sums(report, output, force=force)
     if report.note:

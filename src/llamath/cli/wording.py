@@ -39,7 +39,7 @@ class CommandLine(Wording):
         """Return an option with its value."""
         parameter, value = self._parameter(argument.name), argument.value
         if isinstance(parameter, click.Argument):
-            return parameter.human_readable_name if value is None else word(value)
+            return parameter.human_readable_name.strip("[]") if value is None else word(value)
         if parameter is None and (options := self._options_of_keys(value)):
             return options
         names = parameter.opts if parameter else [f"--{argument.name.replace('_', '-')}"]

@@ -84,8 +84,11 @@ class DesignQuestion(Question):
         help="Number of parameters: 405B, 1.5e9, 8030261248, or with the active ones 47B-A13B; may "
         "be left out with a scaling law.",
     )
-    like: str = ask(
-        SERIES_NAME, default="llama-3", help="A series (llama-3), family or model to follow."
+    like: tuple[str, ...] = ask(
+        SERIES_NAME.several(),
+        default=("llama-3",),
+        default_text="llama-3",
+        help="A series (llama-3), family or model to follow; a second one is compared with it.",
     )
     bounds: DesignBounds = ask(
         Spec(DesignBounds, gone=_GONE), default=DesignBounds(), help="Constraints to meet."
@@ -105,7 +108,4 @@ class DesignQuestion(Question):
     top: int = ask(integer(1, 200), default=10, help="Number of designs to show.")
     budget: Budget = ask(
         Spec(Budget), default=Budget(), help="Tokens or compute of the training, for a scaling law."
-    )
-    against: str | None = ask(
-        SERIES_NAME, default=None, help="Compare with the best design of another series."
     )

@@ -8,19 +8,13 @@ from .settings import Question, ask
 from .shared_fields import DTYPE, MODEL_NAME
 from .value_kinds import YES_OR_NO, choice
 
-_BASE = ask(
-    MODEL_NAME,
-    default=None,
-    default_text="the one that it names",
-    help="The base model of an adapter.",
-)
-
 
 class SameQuestion(Question):
     """Compare the weights of two checkpoints in any formats; `report.verdict` is identical,
     rounding or different.
 
-    An adapter is compared as its `base` model with the adapter merged.
+    An adapter is compared as the base model that it names with the adapter merged; `adapter` is
+    merged into `a`.
     """
 
     function: ClassVar[str] = "same"
@@ -29,7 +23,7 @@ class SameQuestion(Question):
     loader: ClassVar[str] = ""
     more: ClassVar[tuple[str, ...]] = ("progress",)
 
-    base: Any = _BASE
+    adapter: Any = ask(MODEL_NAME, default=None, help="Merge this adapter into A.")
 
 
 class NamesQuestion(Question):
@@ -80,10 +74,10 @@ class VerifyQuestion(Question):
     against: Any = ask(
         MODEL_NAME,
         default=None,
-        default_text="the config next to the files",
-        help="The expected model.",
+        positional=True,
+        help="The expected model, if not that of the config next to the files; of an adapter, its "
+        "base model.",
     )
-    base: Any = _BASE
     full: bool = ask(
         YES_OR_NO,
         default=False,

@@ -12,11 +12,9 @@ from ...loading import Source, Via, load
 from ...model import TensorModel
 from ...utils.errors import (
     Argument,
-    ArgumentError,
     ConfigError,
     FormatError,
     LlamathError,
-    Name,
     RemoteError,
     safe,
 )
@@ -33,7 +31,6 @@ def verify_path(
     path: str,
     model: Source | None = None,
     changes: Mapping[str, Any] | None = None,
-    base: Source | None = None,
     *,
     full: bool = False,
     all_sums: bool = False,
@@ -49,8 +46,8 @@ def verify_path(
     if full:
         path = local_copy(path)
     if kind := local_kind(path):
-        if model is not None or base is not None or via is not None:
-            names = f"{Argument('against')}, {Argument('base')} and {Argument('via')}"
+        if model is not None or via is not None:
+            names = f"{Argument('against')} and {Argument('via')}"
             raise LlamathError(
                 f"{names} are for the checkpoint of one model, and {safe(path)} is another kind "
                 f"({kind})"
@@ -69,7 +66,7 @@ def verify_path(
             load(model or opened.location, changes=changes, check_tensors=False, via=via),
             None,
         )
-    report = _verify_headers(opened, path, model, changes, base, reads_values=full or all_sums)
+    report = _verify_headers(opened, path, model, changes, reads_values=full or all_sums)
     if not (full or all_sums):
         return report
     from .verify.full_check import check_files
@@ -101,22 +98,13 @@ def _verify_headers(
     path: str,
     model: Source | None,
     changes: Mapping[str, Any] | None,
-    base: Source | None,
     *,
     reads_values: bool,
 ) -> VerifyReport | StructureReport:
     if (adapter := _find_adapter(opened)) is not None:
         from .kinds.adapter_check import verify_adapter
 
-        return verify_adapter(adapter, path, model if base is None else base, changes).replace(
-            note=opened.commit_note
-        )
-    if base is not None:
-        raise ArgumentError(
-            "base",
-            f" is for adapters, and {safe(path)} is none",
-            hint=f"verify it against another model: {Argument('against', Name('model'))}",
-        )
+        return verify_adapter(adapter, path, model, changes).replace(note=opened.commit_note)
     if model is not None and _may_lack_family(model):
         model, changes = load(model, changes=changes, check_tensors=False), None
         if isinstance(model, TensorModel):

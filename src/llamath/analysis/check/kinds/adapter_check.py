@@ -35,7 +35,7 @@ from ....loading import Source, load_family
 from ....model import FamilyModel
 from ....utils.access import may_read
 from ....utils.dotted_names import DottedNames
-from ....utils.errors import Argument, ConfigError, FormatError, Name, UnknownModel, nearest, safe
+from ....utils.errors import Call, ConfigError, FormatError, Name, UnknownModel, nearest, safe
 from ....utils.linear_regex import PatternList
 from ....utils.number_format import format_count, format_list
 from ....utils.record_type import Record
@@ -187,7 +187,7 @@ def find_base(
             code="no_base",
             severity="info",
             message=f"its base model is not checked: {named}",
-            hint=f"give it: {Argument('base', Name('model'))}",
+            hint=f"{Call('verify', adapter.name, against=Name('model'))} checks it",
         )
         if not adapter.base or is_url(adapter.base) or not may_read(adapter.base):
             return missing
@@ -504,7 +504,7 @@ def _against_base(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
             code="other_part",
             severity="info",
             message=message,
-            hint=f"give its checkpoint: {Argument('base', Name('folder'))}",
+            hint="its checkpoint has them",
             tensors=tuple(others),
         )
         unknown = [x for x in unknown if x.startswith(base.text_prefix)]

@@ -14,7 +14,7 @@ from ....checkpoint.naming.stored_layouts import group_by_stored_name
 from ....checkpoint.open import cached_copy, find_repo, is_url, local_copy, open_checkpoint
 from ....checkpoint.quantization.rounding_bounds import MANTISSA_BITS
 from ....checkpoint.tensor_reader import MergedTensor, TensorReader
-from ....utils.errors import Argument, Call, LlamathError, Name, safe
+from ....utils.errors import Call, LlamathError, Name, safe
 from ..kinds.adapter_check import match_adapter_names
 from ..verify.verified_checkpoint import open_verified
 from .compared_side import ComparedSide, SideFacts
@@ -81,7 +81,7 @@ class AdaptedSide(ComparedSide):
                 if name not in groups:
                     if is_bias and target.bias is None:
                         continue
-                    call = Call("verify", adapter.name, base=self.checkpoint.path)
+                    call = Call("verify", adapter.name, against=self.checkpoint.path)
                     hint = f"{call} says what does not fit"
                     raise LlamathError(
                         f"{safe(adapter.name)} changes {safe(name)}, which "
@@ -286,15 +286,16 @@ def open_side(path: str, base: str | None = None) -> ComparedSide:
     if adapter is None:
         return ComparedSide(open_verified(path), name)
     found = base or adapter.base
+    named = Call("same", Name("model"), Name("b"), adapter=path)
     if not found:
         raise LlamathError(
             f"{safe(path)} is an adapter that names no base model",
-            hint=f"give it: {Argument('base', Name('model'))}",
+            hint=f"give it: {named}",
         )
     if base is None and not os.path.exists(found) and (is_url(found) or os.path.isabs(found)):
         raise LlamathError(
             f"{safe(path)} is an adapter of {safe(found)}, which is not there",
-            hint=f"give its base model: {Argument('base', Name('model'))}",
+            hint=f"give its base model: {named}",
         )
     if base is None and find_repo(found) is not None:
         if (cached := cached_copy(found)) is None:
@@ -302,6 +303,7 @@ def open_side(path: str, base: str | None = None) -> ComparedSide:
                 f"{safe(path)} is an adapter of {safe(found)}, which is not in the Hugging "
                 "Face cache"
             )
-            raise LlamathError(message, hint=f"{Argument('base', found)} downloads it")
+            call = Call("same", found, Name("b"), adapter=path)
+            raise LlamathError(message, hint=f"{call} downloads it")
         found = cached
     return AdaptedSide(adapter, found)

@@ -61,7 +61,7 @@ class DesignRequest(Record):
 
     target: int
     active: int | None = None  # parameters that a token uses, within the tolerance, too
-    like: str = DesignQuestion.like
+    like: str = DesignQuestion.like[0]
     fixed: FixedDims = FixedDims()
     bounds: DesignBounds = DesignBounds()
     tolerance: Fraction = DesignQuestion.tolerance
