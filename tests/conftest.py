@@ -21,6 +21,8 @@ from hypothesis import settings
 
 from support.typed_commands import Answer, Typed
 
+gc.set_threshold(20_000, 20, 50)  # most garbage of tests is in no cycle
+
 settings.register_profile("llamath", deadline=None)  # no test depends on seconds
 settings.load_profile("llamath")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("user_script.py")
 MISTAKES = """import llamath
 model = llamath.load("gpt2")
@@ -29,6 +30,7 @@ def test_user_script_passes_mypy_strict_and_mistakes_do_not(tmp_path: Path) -> N
         "mypy",
         "--strict",
         "--config-file=",
+        f"--cache-dir={ROOT / '.mypy_cache' / 'user_script'}",
         "--follow-imports=silent",
         str(SCRIPT),
         str(mistakes),

@@ -17,15 +17,15 @@ from llamath.utils.errors import FormatError
 pytest.importorskip("safetensors")
 
 
-RUNS, MUTATIONS = 2_000, 500
-"""Inputs of each reader, guided by coverage and not; ten and four times as many with `--all`."""
+RUNS, MUTATIONS = 1_000, 500
+"""Inputs of each reader, guided by coverage and not; twenty and four times as many with `--all`."""
 SLOW_S = 30
 """CPU seconds that only a hang takes, on any machine."""
 
 
 @pytest.mark.parametrize("reader", TARGETS)
 def test_fuzzing_finds_nothing(reader: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    runs = RUNS * (10 if request.config.getoption("all") else 1)
+    runs = RUNS * (20 if request.config.getoption("all") else 1)
     out = tmp_path / "result.json"
     command = [
         sys.executable,

@@ -15,7 +15,7 @@ from llamath.cli.command_group import cli
 from llamath.cli.report_tools import TOOLS, answer
 from llamath.native import measure as measuring
 from llamath.native.machine_rates import measure_rates
-from llamath.native.measure import measure
+from llamath.native.measure import MeasureReport, measure
 from llamath.native.native_session import NativeLlama
 from llamath.utils.errors import LlamathError
 
@@ -30,6 +30,11 @@ def write(path: Path, **changes: Any) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def measured() -> MeasureReport:
+    return measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
+
+
 def test_rates_are_those_of_every_dtype() -> None:
     rates = measure_rates(1)
     assert (
@@ -40,8 +45,8 @@ def test_rates_are_those_of_every_dtype() -> None:
     )
 
 
-def test_shares_are_speeds_over_limits() -> None:
-    report = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
+def test_shares_are_speeds_over_limits(measured: MeasureReport) -> None:
+    report = measured
     assert report.limits.prefill is not None and report.engine == "native"
     assert report.decode_share * report.limits.decode.tokens_per_second == pytest.approx(
         report.decode
@@ -59,8 +64,8 @@ def test_prompt_is_as_long_as_the_context_has_room() -> None:
     assert measure(llama, tokens=4, threads=1).prompt == (llama.context or 0) - 4 < 512
 
 
-def test_model_in_the_processors_caches_is_no_calibration() -> None:
-    report = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
+def test_model_in_the_processors_caches_is_no_calibration(measured: MeasureReport) -> None:
+    report = measured
     with pytest.raises(LlamathError, match="caches"):
         _ = report.replace(decode=2 * report.limits.decode.tokens_per_second).calibration
     found = report.replace(decode=0.5 * report.limits.decode.tokens_per_second).calibration
@@ -132,10 +137,9 @@ def test_bad_input_is_refused(args: list[str], message: str) -> None:
 
 
 def test_command_measures_and_writes_the_calibration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: MeasureReport
 ) -> None:
-    found = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
-    found = found.replace(decode=0.5 * found.limits.decode.tokens_per_second)
+    found = measured.replace(decode=0.5 * measured.limits.decode.tokens_per_second)
     monkeypatch.setattr(measuring, "measure", lambda _llama: found)
     path = tmp_path / "machine.json"
     done = CliRunner().invoke(cli, ["gpus", "this", "--output", str(path), "--json"])

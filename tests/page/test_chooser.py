@@ -33,12 +33,11 @@ def place() -> Iterator[Place]:
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
     wrong: list[str] = []
-    scripts = ["globalThis.pwned = () => { throw new Error('pwned') }"]
     listeners = {
         "pageerror": lambda x: wrong.append(str(x)),
         "dialog": lambda x: (wrong.append(x.message), x.dismiss()),
     }
-    with lent_page(browser, 1280, 720, scripts) as page:
+    with lent_page(browser, 1280, 720) as page:
         for event, listener in listeners.items():
             page.on(event, listener)
         yield page

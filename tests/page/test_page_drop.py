@@ -674,13 +674,12 @@ def place() -> Iterator[Place]:
 def visitor(browser: Any, place: Place) -> Iterator[Any]:
     """A tab of the server, whose requests go nowhere else, and whose page makes no error."""
     wrong: list[str] = []
-    scripts = ["globalThis.pwned = () => { throw new Error('pwned') }"]
     own = (place.address, EMPTY)
     listeners = {
         "pageerror": lambda x: wrong.append(str(x)),
         "request": lambda x: None if x.url.startswith(own) else wrong.append(x.url),
     }
-    with lent_page(browser, 1280, 720, scripts) as page:
+    with lent_page(browser, 1280, 720) as page:
         for event, listener in listeners.items():
             page.on(event, listener)
         yield page

@@ -16,7 +16,7 @@ from llamath.analysis.graph.image_pass import Images, image_pass
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.tower_data import build_towers
-from support.browser_page import Tab, at_widths, browser
+from support.browser_page import Tab, at_widths, browser, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, page_of
 
@@ -150,9 +150,10 @@ def test_text_models_have_no_towers(slug: str) -> None:
 @pytest.mark.parametrize("slug", DRAWN)
 def test_labels_of_towers_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str) -> None:
     with tower_tab(browser, tmp_path, slug, "#layer=vision") as tab:
-        for part, i, _ in stages_of(slug):
-            tab.click(f"[data-stage='{part}.{i}']")
-            for width in at_widths(tab, 1440, 1024, 390):
+        for width in at_widths(tab, 1440, 1024, 390):
+            for part, i, _ in stages_of(slug):
+                tab.click(f"[data-stage='{part}.{i}']")
+                wait_until_drawn(tab)
                 assert not tab.evaluate(WRONG_TEXT), (part, i, width)
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width
 

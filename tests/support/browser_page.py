@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
+PAGE_TEST_FUNCTIONS = """globalThis.pwned = () => { throw new Error("pwned"); };
+globalThis.pageTest = {
   design(index, sizes) {
     const { design: one } = llamath.data.models[index];
     const { form, active, groups, total, live, ...rest } = llamath.evaluateDesign(one, llamath.decodeSizes(one, sizes));
@@ -49,10 +50,12 @@ PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
     return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.values[y])), x.bound]]));
   },
 };"""
-"""Functions of the page that tests call; they return strings: a design, a file header, memory and speed of the most loaded GPU."""
+"""What hostile text would call, and functions of the page that tests call; they return strings: a design, a file header, memory and
+speed of the most loaded GPU."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EMPTY = "about:blank"
 HANG_MS = 120_000
+USUAL_MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference"}
 NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 
 
@@ -161,6 +164,7 @@ def lent_page(
 
     A page whose test fails is thrown away. A test may change the size and the media of the page; more it changes back.
     """
+    media = {x: how.pop(x, default) for x, default in USUAL_MEDIA.items()}
     free = _free.setdefault((*scripts, *sorted(how.items())), [])
     size = {"width": width, "height": height}
     if free:
@@ -168,9 +172,11 @@ def lent_page(
         page.set_viewport_size(size)
     else:
         context = new_context(browser, viewport=size, **how)
-        for script in scripts:
+        for script in (PAGE_TEST_FUNCTIONS, *scripts):
             context.add_init_script(script)
         page = context.new_page()
+    if media != USUAL_MEDIA:
+        page.emulate_media(**media)
     try:
         yield page
     except Exception:
@@ -180,11 +186,7 @@ def lent_page(
         if other != page:
             other.close()
     page.goto(EMPTY)
-    page.emulate_media(
-        media="null",
-        color_scheme=how.get("color_scheme", "light"),
-        reduced_motion=how.get("reduced_motion", "no-preference"),
-    )
+    page.emulate_media(media="null", **USUAL_MEDIA)
     page.mouse.move(-1, -1)
     free.append(page)
 
@@ -196,11 +198,7 @@ class Tab:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
-        scripts = (
-            "globalThis.pwned = () => { throw new Error('pwned') }",
-            PAGE_TEST_FUNCTIONS,
-        )
-        self.lent = lent_page(browser, how.pop("width", 1100), 800, scripts, **how)
+        self.lent = lent_page(browser, how.pop("width", 1100), 800, **how)
         self.page = self.lent.__enter__()
         self.context = self.page.context
         known = (path.as_uri(), EMPTY)

@@ -92,7 +92,12 @@ class Record:
                 yield key, _follow(self, path or key)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self.values() == other.values())
+        if self is other:
+            return True
+        if type(self) is not type(other):
+            return False
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.fields)
+        return all(x is y or x == y for x, y in pairs)
 
     def __hash__(self) -> int:
         return hash((type(self), *map(_hashable, self.values())))

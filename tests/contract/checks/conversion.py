@@ -157,7 +157,8 @@ def files_are_converted_and_back(case: Contract) -> None:
                 convert(a, folder / "x.gguf", "gguf")
             return
         convert(a, folder / "x.gguf", "gguf")
-        weights_are_the_same(case, a, folder / "x.gguf")
+        if case.is_thorough:
+            weights_are_the_same(case, a, folder / "x.gguf")
         if fused and fused != tensors.keys() and case.is_thorough:
             convert(folder / "fused", folder / "y.gguf", "gguf")
             assert tensor_bytes(folder / "x.gguf") == tensor_bytes(folder / "y.gguf")

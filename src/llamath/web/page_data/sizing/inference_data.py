@@ -140,11 +140,12 @@ def fit_rules() -> dict[str, Any]:
     limits.
     """
     known = _known_gpus()
+    places = {x.name: i for i, x in enumerate(known)}
     return {
         "left": Expr.const(left_of(variable("memory"), variable("total"))).to_expression_json(),
         "rounded": Expr.const(rounded_context(TOKENS)).to_expression_json(),
         "smallest": [
-            [str(count), [[known.index(x) for x in group] for group in groups]]
+            [str(count), [[places[x.name] for x in group] for group in groups]]
             for count, groups in by_size(known, (*_GPUS, *_MORE_GPUS))
         ],
         "halvings": MAX_HALVINGS,
