@@ -485,6 +485,17 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
     )
 
 
+def test_a_format_without_kernels_is_noted() -> None:
+    def noted(dtype: str, on: str) -> bool:
+        report = llamath.fit("llama-3.1-8b", on=on, dtype=dtype)
+        row = next(x for x in llamath.quants("llama-3.1-8b", on=on).quants if x.name == dtype)
+        assert report.fits and bool(row.supported) != any("no kernels" in x for x in report.notes)
+        return not row.supported
+
+    assert noted("awq", "m3-max-36gb") and not noted("awq", "rtx-3060-12gb")
+    assert noted("fp8", "v100-32gb") and not noted("fp8", "t4")
+
+
 def test_gpus_can_be_described_by_their_figures() -> None:
     done = run(
         "llama-3.1-8b", "--on", "mem=24GiB bw=1TB/s bf16=100TF", "--context", "4096", "--json"

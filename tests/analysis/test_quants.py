@@ -55,6 +55,13 @@ def test_rows_are_what_memory_and_fit_say(name: str) -> None:
             assert llamath.fit(name, on="2xrtx-4090", dtype=x.name, context=x.max_context).fits
 
 
+@pytest.mark.parametrize("name", ["deepseek-v4-flash", "kimi-k2.5", "gpt-oss-20b", "deepseek-v3"])
+def test_the_format_of_the_release_is_a_row_and_best(name: str) -> None:
+    report = llamath.quants(name, on="8xh200")
+    row = next(x for x in report.quants if x.name == report.released)
+    assert row == report.best and row.bytes == llamath.memory(name).weights
+
+
 @pytest.mark.slow
 def test_mixtures_of_experts_have_their_own_formats() -> None:
     assert {"mxfp4", "mxfp4_moe"} <= {x.name for x in llamath.quants("gpt-oss-20b").quants}

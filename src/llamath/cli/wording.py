@@ -13,6 +13,7 @@ _COMMANDS: Mapping[str, str] = {
     "fit_engine": "fit",
     "compare_engines": "fit",
     "rank_gpus": "fit",
+    **dict.fromkeys(("place", "cost", "pair"), "fit"),
     "lesson": "learn",
     "check": "learn",
 }

@@ -273,7 +273,9 @@ def fact_rows(facts: FactSheet) -> Iterator[tuple[str, Any]]:
             format_bytes(size.bytes) + (", as released" if size.released else ""),
         )
     if facts.kv_per_token is not None:
-        yield "KV cache per token", f"{facts.kv_per_token:,} bytes in {facts.kv_dtype}"
+        later = facts.kv_per_later_token
+        windows = "" if later in (None, facts.kv_per_token) else f"; {later:,} beyond the windows"
+        yield "KV cache per token", f"{facts.kv_per_token:,} bytes in {facts.kv_dtype}{windows}"
     if facts.kv_full_context is not None:
         yield "KV cache at full context", format_bytes(facts.kv_full_context)
     if facts.flops_first_token is not None:

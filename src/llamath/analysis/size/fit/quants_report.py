@@ -213,8 +213,11 @@ def _cells_on_gpu(x: QuantRow) -> tuple[Any, ...]:
 
 
 def list_quants(calculator: MemoryCalculator, gpu: Device | None, count: int) -> QuantsReport:
-    """Return a model in every dtype and mixture of types that can store it."""
-    rows = [_of_dtype(calculator, name, gpu, count) for name in _formats(calculator)]
+    """Return a model in every dtype and mixture of types that can store it, and as released."""
+    own = _as_released(calculator)
+    released = [] if own is None else [own.packer.name]
+    names = dict.fromkeys((*released, *_formats(calculator)))
+    rows = [_of_dtype(calculator, name, gpu, count) for name in names]
     return _report(calculator, [x for x in rows if x is not None], gpu, count, are_files=False)
 
 
@@ -233,13 +236,10 @@ def _report(
     count: int,
     are_files: bool,
 ) -> QuantsReport:
-    released, size = "", None
-    if not are_files and states_weight_format(calculator.model.config.data):
-        own = MemoryCalculator(calculator.model, calculator.request.replace(dtype=""))
-        released, size = own.packer.name, sum(x.bytes for x in own.weights)
+    own = None if are_files else _as_released(calculator)
     return QuantsReport(
-        released=released,
-        released_bytes=size,
+        released="" if own is None else own.packer.name,
+        released_bytes=None if own is None else sum(x.bytes for x in own.weights),
         model=calculator.model,
         quants=tuple(sorted(rows, key=lambda x: -x.bytes)),
         are_files=are_files,
@@ -260,6 +260,13 @@ def _tower_notes(model: FamilyModel) -> Iterator[str]:
             f"each size includes the towers, in GGUF {size} in a file of their own (mmproj); "
             "the part text has none"
         )
+
+
+def _as_released(calculator: MemoryCalculator) -> MemoryCalculator | None:
+    """Return a model in the format that its config states, if that states one."""
+    if not states_weight_format(calculator.model.config.data):
+        return None
+    return MemoryCalculator(calculator.model, calculator.request.replace(dtype=""))
 
 
 def _formats(calculator: MemoryCalculator) -> Iterator[str]:

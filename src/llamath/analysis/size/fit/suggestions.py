@@ -106,6 +106,8 @@ def is_supported(device: Device, name: str) -> bool:
     """
     if name in PLAIN_FORMATS:
         return True
+    if "+" in name:
+        return all(is_supported(device, x) for x in name.split("+"))
     if name == "fp8":
         return "fp8" in device.flops or _unpacks_floats(device)
     if name == "nvfp4":

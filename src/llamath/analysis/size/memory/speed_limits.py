@@ -18,6 +18,7 @@ from ....checkpoint.quantization.schemes import COMPUTE_RATES
 from ....core.expr import Expr, floor_div, maximum, product, total
 from ....hardware import Device
 from ....questions.layout import Layout
+from ....utils.errors import Call, Name
 from ....utils.record_type import Record
 from .gpu_shards import ShardedModel, WeightRead
 
@@ -127,8 +128,9 @@ def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int)
         )
     if shards.offload:
         assumptions.append(
-            "weights on the host are those that a pass reads least of, read at "
-            f"{roof.host / 1e9:,.0f} GB/s"
+            "weights on the host are those that a pass reads least of, copied to the GPU for each "
+            f"pass at {roof.host / 1e9:,.0f} GB/s; where the CPU computes with them, as in "
+            f"llama.cpp, the bound is that of {Call('place', Name('model'), ram='64GiB')}"
         )
     if any(x.num_experts for x in shards.leaves):
         assumptions.append(
