@@ -95,10 +95,11 @@ class RankQuestion(Question):
 _LAYOUT_OF_ENGINE: Mapping[str, Any] = ask(
     SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
 )
+_GPUS_OF_ENGINE: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
 _ENGINE_ARGS = ask(
     text("--max-num-seqs 64", "FLAGS"),
     default="",
-    help="Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.",
+    help="Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.",
 )
 
 
@@ -116,7 +117,7 @@ class EngineQuestion(Question):
         help="Will vllm, vllm@0.19.1, sglang, llama.cpp, ollama, transformers or trtllm start? "
         "Several, with a comma between them, are compared.",
     )
-    on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
+    on: tuple[int, Device] = _GPUS_OF_ENGINE
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
@@ -137,7 +138,7 @@ class EnginesQuestion(Question):
     engine: tuple[str, ...] = ask(
         text("vllm").several(), help="Engines or versions: ['vllm@0.25.1', 'vllm@0.26.0']."
     )
-    on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
+    on: tuple[int, Device] = _GPUS_OF_ENGINE
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
