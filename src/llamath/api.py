@@ -628,7 +628,7 @@ def fit_engine(
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
     layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
-    engine_args: Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.
+    engine_args: Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.
     """
     from .questions.fit_questions import EngineQuestion
 
@@ -668,7 +668,7 @@ def compare_engines(
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Number of sequences.
     layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
-    engine_args: Flags of the engine's command line, as it spells them: '-tp 8 --block-size 32'.
+    engine_args: Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.
     """
     from .questions.fit_questions import EnginesQuestion
 
