@@ -231,6 +231,14 @@ def gguf_files() -> Rows:
         yield name, f"{gib:.2f}", f"{kept / 2**30:.2f}", f"{100 * (kept / 2**30 / gib - 1):+.2f}"
 
 
+def active() -> Rows:
+    for slug, published in DATA["active"]["rows"]:
+        p = llamath.load(slug).parameters
+        counts = [x / 1e9 for x in (p.active, p.active_without_embeddings, p.active_blocks)]
+        nearest = min(counts, key=lambda x: abs(x - published))
+        yield slug, f"{published:g}", *(f"{x:.2f}{' ←' * (x == nearest)}" for x in counts)
+
+
 def indexes() -> Rows:
     for name, of, dtype, printed in DATA["indexes"]["rows"]:
         slug, _, part = of.partition(", ")
@@ -569,6 +577,9 @@ def page() -> str:
     lines += ["## More comparisons", ""]
     lines += ["### GGUF files, GiB", "", wrap(f"{DATA['gguf_files']['source']}."), ""]
     lines += [*table(("file", "published", "llamath", "difference, %"), gguf_files()), ""]
+    lines += ["### Active parameters", "", wrap(f"{DATA['active']['source']}."), ""]
+    header = ("model", "published", "active", "without embeddings", "without both")
+    lines += [*table(header, active()), ""]
     lines += ["### Quantization recipes and what they are compared with", "", wrap(_RECIPE_TEXT)]
     lines += [""]
     lines += [wrap(f"- **{x}**, with {oracle}: {what}", "  ") for x, oracle, what in recipes()]

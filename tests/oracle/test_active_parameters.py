@@ -67,6 +67,33 @@ def test_publishers_without_it_are_that_much_lower(preset: str, active: float) -
     assert billions(model.parameters.active - int(model.tree.embed.weight.size), 2) == active
 
 
+@pytest.mark.parametrize(
+    ("preset", "key", "published"),
+    [
+        ("gpt-oss-120b", "active_without_embeddings", 5.1),
+        ("qwen3.5-35b-a3b", "active_without_embeddings", 3),
+        ("glm-4.5", "active_blocks", 32),
+        ("glm-4.5-air", "active_blocks", 12),
+        ("minimax-m2", "active_blocks", 10),
+        ("step-3.5-flash", "active_blocks", 11),
+    ],
+)
+def test_counts_without_embeddings_and_head_are_published(
+    preset: str, key: str, published: float
+) -> None:
+    """GLM-4.5-355B-A32B, GLM-4.5-Air-106B-A12B, MiniMax-M2 230B-A10B, Step-3.5-Flash 196B-A11B."""
+    found = llamath.count(preset).to_json()["parameters"][key]
+    digits = 1 if isinstance(published, float) else 0
+    assert billions(found, digits) == published
+    facts = llamath.facts(preset).to_json()
+    assert facts[key] == found < facts["active"]
+
+
+def test_tied_embedding_is_the_head_without_both() -> None:
+    p = llamath.load("ernie-4.5-21b-a3b").parameters
+    assert p.active_blocks == p.active_without_embeddings == p.active - 103_424 * 2560
+
+
 def test_tables_of_ngrams_count_by_the_rows_read() -> None:
     """The publisher counts neither the token embedding nor the head."""
     model = llamath.load(QWEN4_EXP)

@@ -92,6 +92,10 @@ class Parameters(Record):
     extras: Mapping[str, int] = {}  # parameters stored with the model but excluded from the total
     # of a multimodal model: text, vision, audio; together they are the total
     parts: Mapping[str, int] = {}
+    # as publishers count active parameters: without token and position tables, and without the
+    # head, too
+    active_without_embeddings: int
+    active_blocks: int
 
     @property
     def has_sparse_layers(self) -> bool:
@@ -152,13 +156,17 @@ def _parameters(
     everything = sum(groups.values())
     layers = [x for x in sections if x.name == "layers"]
     parts = {name: num_parameters(x) for name, x in parts_of(tree).items()}
+    active: dict[str, int] = {}
+    for x in folded:
+        if len(parts) < 2 or x.group not in TOWER_GROUPS:
+            size = int(x.weight.active_parameters) * int(x.active)
+            active[x.group] = active.get(x.group, 0) + size
+    used, tables = sum(active.values()), active.get("embedding", 0)
     return Parameters(
         total=everything,
-        active=sum(
-            int(x.weight.active_parameters) * int(x.active)
-            for x in folded
-            if len(parts) < 2 or x.group not in TOWER_GROUPS
-        ),
+        active=used,
+        active_without_embeddings=used - tables,
+        active_blocks=used - tables - active.get("head", 0),
         tied_counted_twice=sum(
             int(row.weight.size) * int(row.copies) * int(x.times)
             for x in sections

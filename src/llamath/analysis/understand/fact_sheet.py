@@ -144,6 +144,8 @@ class FactSheet(Report):
             "kinds",
             "total",
             "active",
+            "active_without_embeddings=model.parameters.active_without_embeddings",
+            "active_blocks=model.parameters.active_blocks",
             "without_embeddings",
             "parts",
             "layers",
@@ -250,6 +252,8 @@ def fact_rows(facts: FactSheet) -> Iterator[tuple[str, Any]]:
     yield "parameters", Cell(p.total, "count")
     if p.has_sparse_layers:
         yield "active", Cell(p.active, "count")
+        yield "active without embeddings", Cell(p.active_without_embeddings, "count")
+        yield "active without both", Cell(p.active_blocks, "count")
     yield "without embeddings", Cell(p.without_embeddings, "count")
     yield from ((f"{name} part", Cell(n, "count")) for name, n in facts.parts.items())
     pattern = facts.patterns

@@ -96,6 +96,9 @@ def _counts(count: Count) -> Iterator[tuple[str, int]]:
     yield "total", p.total
     yield from ((f"{name} part", n) for name, n in p.parts.items())
     yield "active per token", p.active
+    if p.has_sparse_layers:
+        yield "active without embeddings", p.active_without_embeddings
+        yield "active without both", p.active_blocks
     yield "tied head counted twice", p.tied_counted_twice
     yield "without embeddings", p.without_embeddings
     yield "without head", p.without_head
