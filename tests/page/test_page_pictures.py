@@ -40,6 +40,7 @@ PICTURES = {
     "block-moe": Picture("deepseek-v3", ".layer-picture", 1200),
     "block-hybrid": Picture("qwen3-next-80b-a3b", ".layer-picture", 1200, "#layer=0"),
     "block-phone": Picture("llama-3-8b", ".layer-picture, .plate-scene ol", 340),
+    "block-phone-moe": Picture("deepseek-v3", ".layer-picture", 340),
     "matrix": Picture("llama-3-8b", ".plate-scene svg", 900, "#zoom=attn%2Fattn.k"),
     "parameters": Picture("mixtral-8x7b", ".icicle svg"),
     "attention": Picture("llama-3-8b", ".attention-cards svg", 320),

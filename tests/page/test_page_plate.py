@@ -301,6 +301,17 @@ def test_wires_leave_labels_free(browser: Any, tmp_path: Path, slug: str) -> Non
             assert tab.evaluate(CROSSED_LABELS) == []
 
 
+@pytest.mark.parametrize("slug", ["deepseek-v3", "qwen3-next-80b-a3b"])
+def test_mixtures_are_composed_on_phones(browser: Any, tmp_path: Path, slug: str) -> None:
+    with plate_tab(browser, tmp_path, slug, width=390) as tab:
+        for i in range(len(plate_of(slug)["kinds"])):
+            tab.locator(".plate-kinds:visible button").nth(i).click()
+            wait_until_drawn(tab)
+            assert tab.locator(".layer-picture").count() == 1, "no list of steps"
+            assert tab.locator(".layer-picture").bounding_box()["width"] <= 350
+            assert tab.evaluate(CROSSED_LABELS) == []
+
+
 def test_a_wire_joins_only_what_the_graph_joins(browser: Any, tmp_path: Path) -> None:
     for slug in ("deepseek-v3", "qwen3-next-80b-a3b"):
         stage = max(data_of(slug)["models"][0]["passes"]["prompt"], key=lambda x: int(x["times"]))

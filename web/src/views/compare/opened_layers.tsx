@@ -171,7 +171,12 @@ function finding(pairs: StepPair[], models: Both<ModelData>): string {
 /** On phones, where one picture ends before the other begins, they are folded: the table compares. */
 function PhoneFold({ children }: { children: ComponentChildren }) {
 	const isPhone = useMedia(IS_PHONE);
-	return isPhone ? <Folded says="Both layers as pictures">{children}</Folded> : <>{children}</>;
+	if (!isPhone) return <>{children}</>;
+	return (
+		<Folded says="Both layers as pictures">
+			<div data-numbers>{children}</div>
+		</Folded>
+	);
 }
 
 interface Props {

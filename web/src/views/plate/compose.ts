@@ -8,6 +8,8 @@ import type { Spec } from "./measure";
 /** The size of the points at which a branch leaves and meets the stream. */
 export const END = 2;
 const LANE = 9;
+/** The distance of wires that pass parts. */
+const PASS = 12;
 const LINE = 15;
 /** The gap between the stream and the first or last part. */
 const END_GAP = 12;
@@ -100,7 +102,12 @@ interface Lanes {
 	tree: Tree;
 	from: number;
 	to: number;
+	/** Of a lane below others: where it begins and ends, and the lines of its wires past them. */
+	below?: { from: number; to: number; enter: number | null; leave: number | null };
 }
+
+/** Lanes that may stand below each other: those of several parts. */
+const isLong = (x: Tree) => x.kind === "series";
 
 /** The measured nodes of a branch. */
 export type Specs = ReadonlyMap<string, Spec>;
@@ -123,6 +130,8 @@ export function composeBranch(
 	/** Whether the label of a wire takes lines instead of width. */
 	isSlim: boolean,
 	edgesOf: (placed: Placed) => { left: number; right: number },
+	/** The width beyond which lanes stand below each other, outer ones first, and how many may. */
+	[most, stacks]: [number, number],
 ): Composition | null {
 	const { nodes, edges } = branch;
 	const inner = new Map(nodes.map((x) => [`at ${x.id}`, x]));
@@ -152,7 +161,23 @@ export function composeBranch(
 			: isEnd(items[i]) || isEnd(items[i + 1])
 				? Math.min(gap, END_GAP)
 				: gap;
-	const extentsOf = (specs: Specs): ((x: Tree) => Extent) => {
+	/** Lanes of several parts that stand below each other, as many as the width requires. */
+	const stackedIn = (specs: Specs): ReadonlySet<Tree> => {
+		const stacked = new Set<Tree>();
+		const rest = [tree];
+		while (
+			rest.length &&
+			stacked.size < stacks &&
+			sizeOf(extentsOf(specs, stacked)(tree)).width > most
+		) {
+			const x = rest.shift()!;
+			if (x.kind !== "series" && x.kind !== "parallel") continue;
+			if (x.kind === "parallel" && x.items.filter(isLong).length > 1) stacked.add(x);
+			rest.push(...x.items);
+		}
+		return stacked;
+	};
+	const extentsOf = (specs: Specs, stacked: ReadonlySet<Tree>): ((x: Tree) => Extent) => {
 		const known = new Map<Tree, Extent>();
 		const extent = (x: Tree): Extent => {
 			let found = known.get(x);
@@ -185,6 +210,18 @@ export function composeBranch(
 					before: Math.max(...parts.map((y) => y.before)),
 					after: Math.max(...parts.map((y) => y.after)),
 				};
+			if (stacked.has(x)) {
+				const lanes = (x.items.filter((y) => y.kind !== "wire").length - 1) * PASS;
+				const wires = x.items
+					.filter((y) => y.kind === "wire")
+					.reduce((n, y) => n + extent(y).before + extent(y).after + laneGap, 0);
+				const tall = x.items.filter((y) => y.kind !== "wire").map(extent);
+				return {
+					along: tall.reduce((n, y) => n + y.along, gap * (tall.length - 1)) + 2 * LANE,
+					before: Math.max(...tall.map((y) => y.before)) + lanes,
+					after: Math.max(...tall.map((y) => y.after)) + lanes + wires,
+				};
+			}
 			const all = parts.reduce(
 				(n, y) => n + y.before + y.after,
 				laneGap * (parts.length - 1),
@@ -205,7 +242,8 @@ export function composeBranch(
 	};
 
 	function lay(specs: Specs): BranchLayout {
-		const extent = extentsOf(specs);
+		const stacked = stackedIn(specs);
+		const extent = extentsOf(specs, stacked);
 		const placed = new Map<string, Placed>();
 		const points = new Map<string, Point>();
 		/** The lanes around each part and wire, the outermost first. */
@@ -231,6 +269,40 @@ export function composeBranch(
 				for (const [i, item] of x.items.entries()) {
 					place(item, at, line, lanes);
 					at += extent(item).along + gapAfter(x.items, i);
+				}
+			} else if (stacked.has(x)) {
+				const { along } = extent(x);
+				const tall = x.items.filter((y) => y.kind !== "wire");
+				const [before, after] = [
+					Math.max(...tall.map((y) => extent(y).before)),
+					Math.max(...tall.map((y) => extent(y).after)),
+				];
+				let start = at + LANE;
+				for (const [i, item] of tall.entries()) {
+					const end = start + extent(item).along;
+					const below = {
+						from: start,
+						to: end,
+						enter: i ? line + after + PASS * i : null,
+						leave:
+							i < tall.length - 1
+								? line - before - PASS * (tall.length - 1 - i)
+								: null,
+					};
+					place(item, start, line, [
+						...lanes,
+						{ tree: x, from: at, to: at + along, below },
+					]);
+					start = end + gap;
+				}
+				let edge = line + after + PASS * (tall.length - 1) + laneGap;
+				for (const item of x.items.filter((y) => y.kind === "wire")) {
+					const size = extent(item);
+					place(item, at, edge + size.before, [
+						...lanes,
+						{ tree: x, from: at, to: at + along },
+					]);
+					edge += size.before + size.after + laneGap;
 				}
 			} else {
 				const { along, before } = extent(x);
@@ -262,24 +334,43 @@ export function composeBranch(
 				list.filter((x) => !(around.get(id) ?? []).some((y) => y.tree === x.tree));
 			const startLine = start[isDown ? 0 : 1];
 			const stopLine = stop[isDown ? 0 : 1];
-			const [out] = outside(around.get(from) ?? [], to);
-			const [into] = outside(around.get(to) ?? [], from);
+			// lanes that a wire leaves, the innermost first, and that it enters, the outermost first
+			const isLane = own !== undefined && lanes.length > 0;
+			const outs = isLane ? [] : outside(around.get(from) ?? [], to).toReversed();
+			const ins = isLane ? [] : outside(around.get(to) ?? [], from);
 			const path: Point[] = [start];
 			const past = placed.get(from);
-			const begin = past ? (isDown ? past.y + past.h : past.x + past.w) : 0;
-			const isLane = own !== undefined && lanes.length > 0;
-			const leave = Math.max(begin, out && !isLane ? out.to - LANE : 0);
-			if (leave > start[isDown ? 1 : 0] + 1) path.push(point(leave, startLine));
+			let leave = past ? (isDown ? past.y + past.h : past.x + past.w) : 0;
+			let line = startLine;
+			const pushLeave = () =>
+				leave > start[isDown ? 1 : 0] + 1 && path.push(point(leave, line));
+			for (const { below, to: end } of outs) {
+				if (below?.leave == null) {
+					leave = Math.max(leave, end - LANE);
+					continue;
+				}
+				leave = Math.max(leave, below.to);
+				pushLeave();
+				path.push(point(below.to + gap, below.leave));
+				[line, leave] = [below.leave, end - LANE];
+			}
+			pushLeave();
+			const next = placed.get(to);
+			let enter = next ? (isDown ? next.y : next.x) : Infinity;
+			for (const { below, from: begin } of ins.toReversed()) {
+				if (below?.enter != null) break;
+				enter = Math.min(enter, begin + LANE);
+			}
+			for (const { below, from: begin } of ins) {
+				if (below?.enter == null) continue;
+				path.push(point(begin + LANE, below.enter), point(below.from - gap, below.enter));
+				enter = Math.min(Math.max(enter, below.from), next ? enter : Infinity);
+			}
 			if (isLane) {
 				const [a] = outside(lanes, from);
 				const [b] = outside(lanes, to);
 				path.push(point(a!.from + LANE, own), point(b!.to - LANE, own));
 			}
-			const next = placed.get(to);
-			const enter = Math.min(
-				next ? (isDown ? next.y : next.x) : Infinity,
-				into && !isLane ? into.from + LANE : Infinity,
-			);
 			if (enter < stop[isDown ? 1 : 0] - 1) path.push(point(enter, stopLine));
 			path.push(
 				stop,
@@ -362,5 +453,5 @@ export function composeBranch(
 			...sizeOf(whole),
 		};
 	}
-	return { sizeOf: (specs) => sizeOf(extentsOf(specs)(tree)), lay };
+	return { sizeOf: (specs) => sizeOf(extentsOf(specs, stackedIn(specs))(tree)), lay };
 }

@@ -67,9 +67,9 @@ const isDownward = (mode: Mode) => mode === "columns" || mode === "down";
 const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60, 48];
 /**
  * The arrangements in order of preference, with the largest and smallest size of the largest matrix
- * in pixels.
+ * in pixels, and how many groups of lanes may stand below each other.
  */
-const MODES: [Mode, number, number][] = [
+const MODES: typeof PHONE_MODES = [
 	["across", 280, 120],
 	["rows", 280, 60],
 	["tight rows", 165, 48],
@@ -77,9 +77,12 @@ const MODES: [Mode, number, number][] = [
 	["columns", 135, 48],
 	["down", 135, 48],
 ];
-const PHONE_MODES: [Mode, number, number][] = [
+const PHONE_MODES: [Mode, number, number, stacks?: number][] = [
 	["columns", 165, 48],
 	["down", 165, 48],
+	["down", 165, 48, 1],
+	["down", 165, 48, 2],
+	["down", 165, 48, 3],
 ];
 /** Rows are made smaller down to this size until they are not higher than this. */
 const [LEAST_ROW, ROWS_HEIGHT] = [48, 600];
@@ -327,7 +330,7 @@ export function layoutLayers(
 	const fits = (all: LayerLayout[], mode: Mode) =>
 		all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
 	let best: LayerLayout[] = [];
-	for (const [mode, most, least] of isPhone ? PHONE_MODES : MODES) {
+	for (const [mode, most, least, stacks = 0] of isPhone ? PHONE_MODES : MODES) {
 		if (isCompact && isDownward(mode)) return [];
 		const lay = (size: number) =>
 			layers.map(([contracted, options]) =>
@@ -337,6 +340,7 @@ export function layoutLayers(
 					mode,
 					gapsOf(mode, size),
 					available,
+					stacks,
 				),
 			);
 		const heightOf = (all: LayerLayout[]) => Math.max(...all.map((x) => x.height));
@@ -466,6 +470,7 @@ function layBranch(
 	options: MeasureOptions,
 	gaps: [number, number],
 	room: number,
+	stacks: number,
 ): BranchLayout {
 	const { nodes, edges } = branch;
 	const isDown = isDownward(mode);
@@ -478,6 +483,7 @@ function layBranch(
 		(from, to) => laneLabel(from, to, options.letters),
 		mode === "narrow rows",
 		(x) => ({ left: leftOf(x), right: rightOf(x) }),
+		[room, stacks],
 	) ?? { sizeOf: solve, lay: solve };
 	let specs: Specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
 	if (!mode.endsWith("rows")) return composition.lay(specs);
@@ -504,11 +510,12 @@ function assemble(
 	mode: Mode,
 	gaps: [number, number],
 	available: number,
+	stacks: number,
 ): LayerLayout {
 	const streamSet = new Set(stream ?? []);
 	const [beside, after] = mode === "narrow rows" ? [18, 4] : [SIDE, 12];
 	const room = available - STREAM_X - beside - after - 6;
-	const laid = branches.map((x) => layBranch(x, streamSet, mode, options, gaps, room));
+	const laid = branches.map((x) => layBranch(x, streamSet, mode, options, gaps, room, stacks));
 	const nodes: Placed[] = [];
 	const wires: Wire[] = [];
 	const add = (branch: BranchLayout, dx: number, dy: number) => {
