@@ -1601,6 +1601,7 @@ def _training_layout(question: TrainingQuestion) -> Layout:
 def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> TrainReport:
     """Answer a question about the memory of a training step."""
     from .analysis.size.training.training_memory import TrainRequest, training, training_dtype
+    from .questions.layout import Layout
     from .questions.memory_questions import Lora
 
     asked, lora, layout = question.training, question.lora, _training_layout(question)
@@ -1627,7 +1628,10 @@ def answer_training_memory(model: FamilyModel, question: TrainingQuestion) -> Tr
         saved=() if lora is None else lora.saved,
     )
     model = model.replace(notes=tuple(dict.fromkeys((*model.notes, *_file_notes(model)))))
-    return training(model, request, None if question.on is None else question.on[1].memory)
+    if question.on is None:
+        return training(model, request)
+    of_gpus = question.on[1].name if question.layout == Layout() else ""
+    return training(model, request, question.on[1].memory, of_gpus)
 
 
 def facts(model: Source) -> FactSheet:

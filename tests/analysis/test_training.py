@@ -601,12 +601,25 @@ def test_adapters_recompute_unless_asked_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "values"),
-    [("8xh100", ["kernels=fused", "recompute=full"]), ("h100", ["r=16"]), ("rtx-3060-12gb", [])],
+    ("model", "on", "more", "values"),
+    [
+        ("llama-3-8b", "8xh100", {}, ["kernels=fused", "recompute=full"]),
+        ("llama-3-8b", "h100", {}, ["r=16", "2xh100-sxm"]),
+        ("llama-3.1-405b", "8xh100", {}, ["512xh100-sxm"]),
+        ("llama-3-8b", "rtx-3060-12gb", {}, ["r=16"]),
+        (
+            *("llama-3-8b", "rtx-4060-ti-16gb"),
+            {"lora": "r=16,targets=attention", "dtype": "bnb-nf4"},
+            ["loss=liger", "4096"],
+        ),
+    ],
 )
-def test_refused_training_offers_what_fits(on: str, values: list[str]) -> None:
-    report = llamath.training_memory("llama-3-8b", on=on)
-    assert not report and [x.value for x in report.instead] == values
+def test_refused_training_offers_what_fits(
+    model: str, on: str, more: dict[str, str], values: list[str]
+) -> None:
+    report = llamath.training_memory(model, on=on, **more)
+    assert not report and [x.more.get("on", x.value) for x in report.instead] == values
     for x in report.instead:
-        with_it = llamath.training_memory("llama-3-8b", on=on, **{x.argument: x.value})
+        change = {"on": on, x.argument: x.value, **x.more}
+        with_it = llamath.training_memory(model, **{**more, **change})
         assert with_it and with_it.total == x.total

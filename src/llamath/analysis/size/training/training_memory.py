@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
@@ -175,6 +176,14 @@ class TrainingChange(Record):
     argument: str
     value: str
     total: int
+    more: Mapping[str, str] = MappingProxyType({})  # arguments that belong to it
+
+    @property
+    def text(self) -> str:
+        """The arguments, as the caller types them."""
+        return " ".join(
+            str(Argument(*x)) for x in ((self.argument, self.value), *self.more.items())
+        )
 
 
 class TrainReport(Report):
@@ -290,16 +299,19 @@ class TrainReport(Report):
 
 
 def training(
-    model: FamilyModel, request: TrainRequest | None = None, within: int | None = None
+    model: FamilyModel,
+    request: TrainRequest | None = None,
+    within: int | None = None,
+    gpu: str = "",
 ) -> TrainReport:
     """Return the memory that each stage's GPUs need for a step; `within` is the memory of a GPU,
-    in bytes.
+    in bytes. More of a `gpu`, by its name, are offered where a step does not fit.
     """
     job = TrainingJob(model, request or TrainRequest())
     report = job.report()
     if within is None:
         return report
-    instead = () if report.total <= within else tuple(_fitting_changes(job, within))
+    instead = () if report.total <= within else tuple(_fitting_changes(job, within, gpu))
     return report.replace(limit=job.limit(within, report.total), instead=instead)
 
 
@@ -307,38 +319,71 @@ _CHANGES: tuple[tuple[str, ...], ...] = (
     ("kernels",),
     ("recompute",),
     ("kernels", "recompute"),
-    ("kernels", "recompute", "optimizer"),
+    ("loss",),
+    ("kernels", "recompute", "loss"),
+    ("kernels", "recompute", "loss", "optimizer"),
 )
 _MOST_CHANGES = 2
+_LEAST_CONTEXT = 512
+"""The shortest context that is offered."""
+_MOST_GPUS = 1024
 _RANK = 16
 """The rank of adapters that are offered."""
 
 
-def _fitting_changes(job: TrainingJob, within: int) -> Iterator[TrainingChange]:
+def _fitting_changes(job: TrainingJob, within: int, gpu: str) -> Iterator[TrainingChange]:
     """Yield the settings with which a step fits: fused kernels, then recomputation, which costs a
-    third more time, then an optimizer of 8 bits; if none does, adapters.
+    third more time, then a loss without all logits and an optimizer of 8 bits; if none does,
+    adapters; then shorter sequences, and last more GPUs.
     """
     request = job.request
     settings: dict[str, tuple[str, dict[str, Any]]] = {
         "kernels": ("fused", {"fused": True}),
         "recompute": ("full", {"layout": request.layout.replace(recompute="full")}),
+        "loss": ("liger", {"loss": "liger"}),
         "optimizer": ("adamw8bit", {"optimizer": "adamw8bit"}),
     }
-    found = 0
+    new = {name for name, (_, x) in settings.items() if any(getattr(request, k) != x[k] for k in x)}
+    found: list[set[str]] = []
     for names in _CHANGES:
-        values = {key: x for name in names for key, x in settings[name][1].items()}
-        unlike = any(getattr(request, x) != y for x, y in values.items())
-        total = _total_with(job, values) if unlike and found < _MOST_CHANGES else None
+        changed = new & {*names}
+        if not changed or any(x <= changed for x in found) or len(found) == _MOST_CHANGES:
+            continue
+        total = _total_with(job, {key: x for y in changed for key, x in settings[y][1].items()})
         if total is not None and total <= within:
-            found += 1
-            value = ",".join(f"{x}={settings[x][0]}" for x in names)
+            found.append(changed)
+            value = ",".join(f"{x}={settings[x][0]}" for x in names if x in changed)
             yield TrainingChange(argument="training", value=value, total=total)
     if not found and not request.rank:
         recomputed = settings["recompute"][1]["layout"]
         adapters = {"rank": _RANK, "targets": Lora.targets, "layout": recomputed}
-        total = _total_with(job, adapters)
+        quantized = {"dtype": "bnb-nf4", "training": "loss=liger"}
+        for more, values in (({}, {}), (quantized, {"dtype": "bnb-nf4", "loss": "liger"})):
+            total = _total_with(job, {**adapters, **values})
+            if total is not None and total <= within:
+                found.append({"lora"})
+                value = f"r={_RANK}"
+                yield TrainingChange(argument="lora", value=value, total=total, more=more)
+                break
+    if len(found) == _MOST_CHANGES:
+        return
+    longest = 1 << (job.context - 1).bit_length() - 1
+    for n in (longest >> i for i in range(longest.bit_length())):
+        total = _total_with(job, {"context": n}) if n >= _LEAST_CONTEXT else None
         if total is not None and total <= within:
-            yield TrainingChange(argument="lora", value=f"r={_RANK}", total=total)
+            yield TrainingChange(argument="context", value=str(n), total=total)
+            return
+    layout = settings["recompute"][1]["layout"]
+    if not gpu or layout.gpus != layout.dp or request.rank:
+        return
+    for n in (layout.dp << i for i in range(1, _MOST_GPUS.bit_length())):
+        total = _total_with(job, {"layout": layout.replace(dp=n, zero=3)})
+        if total is not None and total <= within:
+            more = {"on": f"{n}x{gpu}"}
+            yield TrainingChange(
+                argument="training", value="recompute=full", total=total, more=more
+            )
+            return
 
 
 def _total_with(job: TrainingJob, values: Mapping[str, Any]) -> int | None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ....render.tables import Column, Part, Table, Text
-from ....utils.errors import Argument
 from ....utils.number_format import format_bytes, format_count
 from ...storage.memory_line import MemoryLine, letters_text, lines_table
 from .fp8_recipes import RECIPES
@@ -67,7 +66,7 @@ def training_tables(report: TrainReport) -> Iterator[Part]:
         yield Table(
             title="fits with",
             columns=_INSTEAD,
-            rows=tuple((str(Argument(x.argument, x.value)), x.total) for x in report.instead),
+            rows=tuple((x.text, x.total) for x in report.instead),
         )
 
 
@@ -75,6 +74,8 @@ def training_setting(report: TrainReport) -> str:
     """Return the microbatch, the layout, and how the step is computed."""
     layout, request = report.request.layout, report.request
     sequences = format_count(layout.microbatch, "sequence")
+    own = request.adapter_dtype if request.rank else request.dtype
+    gradients = f"gradients in {request.gradients or own}"
     kernels = "fused kernels" if request.fused else "eager kernels"
     attention = "FlashAttention" if layout.flash else "eager attention"
     drop = ", dropout" if request.dropout else ""
@@ -89,7 +90,7 @@ def training_setting(report: TrainReport) -> str:
     loss += "" if request.accumulate else ", one microbatch per step"
     return (
         f"microbatch of {sequences} of {report.context:,} tokens; {_layout(layout)}; "
-        f"{kernels}{drop}, {attention}, {_RECOMPUTED[layout.recompute]}{loss}"
+        f"{gradients}, {kernels}{drop}, {attention}, {_RECOMPUTED[layout.recompute]}{loss}"
     )
 
 
