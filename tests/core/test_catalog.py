@@ -76,7 +76,7 @@ def check_file(slug: str) -> None:
         text = file.read()
     data = json.loads(text)
     optional = {"aliases", "released", "license", "organization", "same_release", "facts"}
-    optional |= {"grade", "unknown_keys", "mtp_copies"}
+    optional |= {"grade", "unknown_keys", "quantized", "mtp_copies"}
     keys = [
         "name",
         "ids",
@@ -90,6 +90,7 @@ def check_file(slug: str) -> None:
         "grade",
         "unknown_keys",
         "parameters",
+        "quantized",
         "mtp_copies",
         "config",
     ]

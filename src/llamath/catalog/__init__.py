@@ -43,6 +43,9 @@ class Preset(Record):
     # of other ids: those of date, license and context that are known, a name, a note, and further
     # unknown keys
     facts: Mapping[str, Mapping[str, Any]] = {}
+    # what its publisher quantized, by dtype: the id, those of other ids with the same recipe, the
+    # source of the recipe, and the recipe
+    quantized: Mapping[str, Mapping[str, Any]] = {}
     # name of the model whose architecture this is, where facts of `public_id` are unknown
     architecture_of: str = ""
     unknown: tuple[str, ...] = ()  # what is unknown of `public_id`: context, license, date
@@ -72,6 +75,11 @@ class Preset(Record):
             architecture_of=self.name if unknown else "",
             unknown=unknown,
             note=facts.get("note", ""),
+            quantized={
+                dtype: {**x, "id": x["ids"][public_id]}
+                for dtype, x in self.quantized.items()
+                if public_id in x.get("ids", {})
+            },
         )
 
     @property
@@ -179,6 +187,7 @@ def read_preset(slug: str) -> Preset:
         unknown_keys=tuple(data.get("unknown_keys", ())),
         same_release=tuple(data.get("same_release", ())),
         facts=data.get("facts", {}),
+        quantized=data.get("quantized", {}),
         mtp_copies=data.get("mtp_copies", True),
     )
 

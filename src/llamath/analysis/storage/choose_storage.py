@@ -46,7 +46,58 @@ def model_format(model: FamilyModel, name: str = "") -> WeightFormat:
         if not name:
             raise
         return find_format(name)
-    return own if name in ("", own.name) else find_format(name)
+    if name in ("", own.name):
+        return own
+    published = published_recipe(model, name)
+    if published is None:
+        return find_format(name)
+    config = {"torch_dtype": own.unpacked_dtype, **published}
+    return declared_weight_format(config).replace(name=name)
+
+
+def published_recipe(model: FamilyModel, dtype: str) -> Mapping[str, Any] | None:
+    """Return what the publisher of a preset, whose keys are not changed, quantized to a dtype:
+    the id, the source, and the recipe; None if none is known.
+    """
+    preset = model.preset
+    if preset is None or dtype not in preset.quantized:
+        return None
+    return preset.quantized[dtype] if is_unchanged(model) else None
+
+
+def released_format(model: FamilyModel) -> WeightFormat | None:
+    """Return the format that a model's config declares; None for an unknown quantization."""
+    try:
+        return declared_weight_format(model.config.data)
+    except UnknownQuantization:
+        return None
+
+
+def released_float(model: FamilyModel) -> str:
+    """Return the plain dtype that a model's config declares; empty if it is quantized."""
+    own = released_format(model)
+    return "" if own is None or own.is_packed else own.name
+
+
+def is_unchanged(model: FamilyModel) -> bool:
+    """Return whether a model has the keys of its preset, those of the text model in a section or
+    beside the others.
+    """
+    published = {} if model.preset is None else model.preset.config
+    if model.outer is None:
+        return model.config.data in (
+            published,
+            *(x for x in published.values() if isinstance(x, Mapping)),
+        )
+    whole = dict(model.outer.data)
+    if whole == published:
+        return True
+    whole.update(whole.pop("text_config", {}))
+    return all(
+        key in whole and whole[key] == value
+        for key, value in published.items()
+        if key != "model_type"
+    )
 
 
 def gguf_naming(model: FamilyModel) -> GGUFNaming | None:

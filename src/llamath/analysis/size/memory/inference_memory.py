@@ -30,7 +30,12 @@ from ....utils.record_type import Record
 from ...graph.liveness import peak_of_layers
 from ...graph.node import FLOAT32
 from ...graph.recorder import Graph, record, record_prefill
-from ...storage.choose_storage import gguf_naming, model_format, weight_storage
+from ...storage.choose_storage import (
+    gguf_naming,
+    model_format,
+    published_recipe,
+    weight_storage,
+)
 from ...storage.memory_line import (
     MemoryLine,
     letters_of,
@@ -70,6 +75,8 @@ def peak_activations(tree: Decoder, decode: bool = False) -> _PeakActivations:
     return _PeakActivations(width=peak.elements, branch="".join(inside))
 
 
+_RECIPE_DTYPES = ("fp8", "awq", "gptq", "nvfp4")
+"""Dtypes in which publishers leave different modules unquantized."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are those of a checkpoint."""
 _LOGIT_BYTES = 4
@@ -389,12 +396,26 @@ class MemoryCalculator:
             )
         notes = (
             *self.model.notes,
+            *self._recipe_notes(),
             *recipe,
             *self._mtp_notes(),
             *self._fused_qkv_notes(),
             *self.checkpoint_notes,
         )
         return tuple(dict.fromkeys(notes))
+
+    def _recipe_notes(self) -> Iterator[str]:
+        """Yield whose recipe a preset's quantized dtype is."""
+        dtype, packer = self.request.dtype, self.packer
+        if self.model.preset is None or dtype not in _RECIPE_DTYPES:
+            return
+        if published := published_recipe(self.model, dtype):
+            yield f"{dtype} is the recipe of {published['id']}: {published['source']}"
+        elif packer.matrix is not None:
+            yield (
+                f"{dtype} is the quantizer's default, {packer.matrix.title}: no recipe of the "
+                "publisher is known here"
+            )
 
     def _fused_qkv_notes(self) -> Iterator[str]:
         """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another

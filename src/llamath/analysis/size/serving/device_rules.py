@@ -10,7 +10,8 @@ from typing import Any
 from ....core.tree import fold_blocks
 from ....engines import Engine
 from ....hardware import Device
-from ..memory.inference_memory import MemoryCalculator, MemoryRequest
+from ...storage.choose_storage import released_float
+from ..memory.inference_memory import MemoryCalculator
 from .engine_memory import batched_tokens
 from .rank_shapes import Facts, quantization_method
 
@@ -76,9 +77,9 @@ def asked_float(calculator: MemoryCalculator) -> str:
     """Return the float type that the user asks for in place of that of the checkpoint; else
     empty.
     """
-    own = MemoryCalculator(calculator.model, MemoryRequest()).packer
     packer = calculator.packer
-    changes = not packer.is_packed and not own.is_packed and packer.name != own.name
+    released = released_float(calculator.model)
+    changes = not packer.is_packed and released not in ("", packer.name)
     return _FLOATS[packer.compute_dtype] if changes else ""
 
 

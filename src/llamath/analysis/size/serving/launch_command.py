@@ -6,13 +6,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from ....checkpoint.quantization.weight_format import WeightFormat
 from ....engines import Engine
 from ....model import FamilyModel
-from ..memory.inference_memory import MemoryCalculator, MemoryRequest
+from ...storage.choose_storage import (
+    is_unchanged,
+    published_recipe,
+    released_float,
+    released_format,
+)
+from ..memory.inference_memory import MemoryCalculator
 from .rank_shapes import EngineLayout
 
 _FP8_CACHE = {"F8_E4M3": "fp8", "F8_E5M2": "fp8_e5m2"}
@@ -158,26 +163,26 @@ def checkpoint_address(calculator: MemoryCalculator, engine: str = "") -> Checkp
             f"./{stem}",
             f"./{stem} stands for a checkpoint with this configuration: put its path there",
         )
-    if name == _own_format(calculator).name or _converts(calculator, engine):
+    own_format = released_format(calculator.model)
+    is_own = own_format is not None and name == own_format.name
+    if is_own or _converts(calculator, engine):
         return CheckpointAddress(own)
+    if published := published_recipe(calculator.model, name):
+        return CheckpointAddress(str(published["id"]))
     path = f"./{stem}-{name.upper()}"
     return CheckpointAddress(
         path, f"{path} stands for a checkpoint of {own} in {name}: put its public id or path there"
     )
 
 
-def _own_format(calculator: MemoryCalculator) -> WeightFormat:
-    return MemoryCalculator(calculator.model, MemoryRequest()).packer
-
-
 def _converts(calculator: MemoryCalculator, engine: str) -> bool:
     """Whether an engine converts a model to the format that is asked for while it loads."""
     if engine == "transformers" and calculator.packer.name in _BITSANDBYTES:
-        return not _own_format(calculator).is_packed
+        return bool(released_float(calculator.model))
     return (
         engine in _CONVERT_FLOATS
         and not calculator.packer.is_packed
-        and not _own_format(calculator).is_packed
+        and bool(released_float(calculator.model))
     )
 
 
@@ -188,27 +193,7 @@ def own_address(model: FamilyModel) -> str:
     if model.location:
         return re.sub(r"/(config|params)\.json$", "", model.location)
     preset = model.preset
-    return preset.public_id if preset is not None and _is_unchanged(model, preset.config) else ""
-
-
-def _is_unchanged(model: FamilyModel, published: Mapping[str, Any]) -> bool:
-    """Whether a model has the published keys, those of the text model in a section or beside the
-    others.
-    """
-    if model.outer is None:
-        return model.config.data in (
-            published,
-            *(x for x in published.values() if isinstance(x, Mapping)),
-        )
-    whole = dict(model.outer.data)
-    if whole == published:
-        return True
-    whole.update(whole.pop("text_config", {}))
-    return all(
-        key in whole and whole[key] == value
-        for key, value in published.items()
-        if key != "model_type"
-    )
+    return preset.public_id if preset is not None and is_unchanged(model) else ""
 
 
 def _rank_words(engine: Engine, layout: EngineLayout) -> Iterator[tuple[str, ...]]:
@@ -243,8 +228,8 @@ def _server_words(
     engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, fraction: float | None
 ) -> Iterator[tuple[str, ...]]:
     yield from _rank_words(engine, layout)
-    own = _own_format(calculator)
-    if not calculator.packer.is_packed and not own.is_packed and calculator.packer.name != own.name:
+    released = released_float(calculator.model)
+    if not calculator.packer.is_packed and released not in ("", calculator.packer.name):
         yield from _flag(engine, "dtype", _FLOATS[calculator.packer.compute_dtype])
     yield from _flag(engine, "context", calculator.context)
     if fraction:
@@ -289,7 +274,7 @@ def _transformers_lines(
     calculator: MemoryCalculator, name: str, layout: EngineLayout
 ) -> Iterator[str]:
     more = _BITSANDBYTES.get(calculator.packer.name, "")
-    if _own_format(calculator).is_packed:
+    if not released_float(calculator.model):
         more = ""
     yield "import torch"
     yield (
