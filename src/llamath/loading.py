@@ -47,7 +47,6 @@ from .utils.errors import (
     nearest,
     safe,
 )
-from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
@@ -811,6 +810,8 @@ def _build(
             if wrapper
             else ""
         )
+        from .utils.file_diagnosis import diagnose_keys
+
         if not wrapper and (other := diagnose_keys(data)):
             raise ConfigError(
                 f"{source.source} is {other}, not a model's configuration",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from math import inf
@@ -186,13 +185,14 @@ class Specialization:
         lines = self._edited_lines(x, x.lineno, end, indent)
         target = x.targets[0] if isinstance(x, ast.Assign) else None
         if isinstance(x, ast.Assign) and isinstance(target, ast.Name):
-            alias = re.fullmatch(rf"\s*{target.id} = (\w+)", lines[0].partition("  # ")[0])
+            name, _, alias = lines[0].partition("  # ")[0].partition(" = ")
             self._aliases.pop(target.id, None)
             self._literals.pop(target.id, None)
             self._known.pop(target.id, None)
-            if alias and len(lines) == 1 and not alias[1].isdigit():
-                if alias[1] != target.id:
-                    self._aliases[target.id] = alias[1]
+            is_alias = name.strip() == target.id and alias.isidentifier()
+            if is_alias and len(lines) == 1:
+                if alias != target.id:
+                    self._aliases[target.id] = alias
                 return
         for y in lines:
             yield indent, y
