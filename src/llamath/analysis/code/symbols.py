@@ -168,6 +168,21 @@ def walk(tree: Any) -> Iterator[ast.AST]:
         yield x
 
 
+class Rewriter(ast.NodeTransformer):
+    """A transformer of trees that passes over what has no nodes inside, faster than its base; each
+    node becomes one node.
+    """
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                value[:] = [self.visit(x) if isinstance(x, ast.AST) else x for x in value]
+            elif isinstance(value, ast.AST) and value._fields:
+                setattr(node, name, self.visit(value))
+        return node
+
+
 def _parsed(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
     """Return the tree of a template, without arguments at the end of a call that are None."""
     absent = {k for k, v in values.items() if isinstance(v, ast.Constant) and v.value is None}
