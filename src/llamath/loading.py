@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
 from . import embedded
 from .catalog import Preset, find_preset, find_public_id, find_refused, refusal
@@ -47,6 +47,7 @@ from .utils.errors import (
     nearest,
     safe,
 )
+from .utils.named_tuple import NamedTuple
 from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:

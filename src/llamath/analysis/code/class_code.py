@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.tree import Block
+from ...utils.named_tuple import NamedTuple
 from .forward_code import ForwardWriter, Line
 from .recorded_code import Body
 from .symbols import (

@@ -167,7 +167,11 @@ def _names_of(renamed: Sequence[tuple[_Kind, _Kind]]) -> Iterator[str]:
         words.setdefault(a, b)
     if words:
         pairs = format_list((f"{safe(b, 60)} is {a}" for a, b in words.items()), 6)
-        whose = ", as in Meta's files, whose q and k have rows in another order" if _META_WORDS.issuperset(words.values()) else ""
+        whose = (
+            ", as in Meta's files, whose q and k have rows in another order"
+            if _META_WORDS.issuperset(words.values())
+            else ""
+        )
         yield f"modules have other names{whose}: {pairs}"
 
 
