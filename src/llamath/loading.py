@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
 
 from . import embedded
 from .catalog import Preset, find_preset, find_public_id, find_refused, refusal
@@ -47,7 +47,7 @@ from .utils.errors import (
     nearest,
     safe,
 )
-from .utils.file_diagnosis import diagnose_keys
+from .utils.named_tuple import NamedTuple
 from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
@@ -811,6 +811,8 @@ def _build(
             if wrapper
             else ""
         )
+        from .utils.file_diagnosis import diagnose_keys
+
         if not wrapper and (other := diagnose_keys(data)):
             raise ConfigError(
                 f"{source.source} is {other}, not a model's configuration",

@@ -302,6 +302,8 @@ def find_preset(name: str) -> Preset:
     """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an
     unknown name lists the nearest.
     """
+    if name in slugs():
+        return read_preset(name)
     for names in (_by_slug, _by_other_name):
         for form in FORMS:
             if found := names(form).get(form(name)):

@@ -7,9 +7,10 @@ Its config.json is that of the whole model, with the rank and the number of rank
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..utils.errors import ConfigError, safe
+from ..utils.named_tuple import NamedTuple
 
 SHARD_KEY = "tensor_parallel_shard"
 _MAX_RANKS = 1_000_000

@@ -34,9 +34,10 @@ def command(
     The file asserts its number of parameters. Of a multimodal model it is the text model. -o
     writes it to a file.
     """
-    from ..api import answer_code
+    from ..analysis.code.code_report import write_code
 
-    report = answer_code(model, asked.parse(CodeQuestion))
+    question = asked.parse(CodeQuestion)
+    report = write_code(model, question.kind, question.names, question.part)
     if output is not None:
         write_file(output, report.text, overwrite=force)
     if form == "json":

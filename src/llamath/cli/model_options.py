@@ -268,13 +268,13 @@ def note_broken_files(*models: str | Model | None) -> None:
     """Write a warning about each broken file next to a config that was read, and the command
     that fixes it.
     """
-    from ..checkpoint.broken_files import broken_file_notes
-
     for model in models:
-        for line in (
-            broken_file_notes(model if isinstance(model, str) else model.location) if model else ()
-        ):
-            warn(line)
+        path = model if isinstance(model, str) or model is None else model.location
+        if path and os.path.lexists(path):
+            from ..checkpoint.broken_files import broken_file_notes
+
+            for line in broken_file_notes(path):
+                warn(line)
 
 
 def local_model(model: str) -> str:

@@ -14,7 +14,6 @@ from ..questions.value_kinds import SERIES_NAME, YES_OR_NO, Kind, Several
 from ..utils.errors import ArgumentError, safe
 from .model_options import MODEL, SERIES, CompletedText
 from .output import is_captured, note
-from .this_machine_option import names_this, replace_this
 from .user_defaults import settings_path, user_defaults
 
 Q = TypeVar("Q", bound=Question)
@@ -159,7 +158,11 @@ def _complete(
         told = ", ".join(f"{x} {safe(y, 60)}" for x, y in defaults.items())
         note(f"{told}: from {safe(settings_path(), 200)}")
     for values in (typed, defaults):
-        if isinstance(on := values.get("on"), str) and names_this(on):
+        if not isinstance(on := values.get("on"), str) or "this" not in on.lower():
+            continue
+        from .this_machine_option import names_this, replace_this
+
+        if names_this(on):
             fields = [q.described["on"] for q in questions if "on" in q.described]
             takes_file = any(x.kind is GPUS_OR_FILE for x in fields)
             values["on"] = replace_this(on, takes_file=takes_file)

@@ -4,9 +4,8 @@ and the transform of scores.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..utils.errors import ImpossibleModel
+from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record
 from .expr import Expr
 from .positions import Alibi, LogNScaling, TemperatureTuning

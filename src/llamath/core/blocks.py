@@ -7,9 +7,10 @@ experts, k experts per token.
 from __future__ import annotations
 
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ..utils.errors import ImpossibleModel, safe
+from ..utils.named_tuple import NamedTuple
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
 from .positions import Rope

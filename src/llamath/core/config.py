@@ -9,9 +9,10 @@ never a float, a boolean or a string.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from ..utils.errors import ConfigError, ImpossibleModel, safe
+from ..utils.named_tuple import NamedTuple
 from .attention_facts import Heads
 from .expr import Expr
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
+
+from ..utils.named_tuple import NamedTuple
 
 Json = int | str | list[Any]
 

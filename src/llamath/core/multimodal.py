@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
 from .blocks import TOWER_FIELDS, Decoder, Linear, Norm, PostNormLayer, apply_optional
-from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
+
+if TYPE_CHECKING:
+    from .image_sizes import ImageSizes
 
 
 class CountedBlock(Block):

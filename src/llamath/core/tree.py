@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, overload
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
 from ..utils.errors import LlamathError
+from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record
 from .expr import Expr, product
 

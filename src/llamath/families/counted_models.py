@@ -5,11 +5,11 @@ trace, but no generation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..checkpoint.naming.scheme import Scheme
 from ..core.config import Config
 from ..core.multimodal import CountedBlock
+from ..utils.named_tuple import NamedTuple
 from .multimodal_registry import WRAPPERS
 from .registry import FAMILIES, Builder, Declared, Family, import_module_of
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from ..checkpoint.naming.scheme import Scheme, renamed_scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.tree import Block
+from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record
 from .registry import FAMILIES, Declared, Family, import_module_of
 

@@ -5,7 +5,7 @@ name, with what each reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.config import Config
 from ..core.positions import (
@@ -19,6 +19,7 @@ from ..core.positions import (
     YarnRope,
 )
 from ..utils.errors import ImpossibleModel, safe
+from ..utils.named_tuple import NamedTuple
 
 
 class _Settings(NamedTuple):

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core.expr import Expr
 from ..core.multimodal import CountedBlock
 from ..core.tree import LETTERS, Block, Stack, Weight, sequence
 from ..utils.errors import LlamathError, safe
+from ..utils.named_tuple import NamedTuple
 
 _MAX_DEPTH = 64
 """Names with more parts between dots are not split any further."""

@@ -5,10 +5,12 @@ printed, shown in a notebook, and written as CSV and Markdown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..utils.record_type import Record
-from .tables import Part, tables_of
+
+if TYPE_CHECKING:
+    from .tables import Part
 
 
 class Report(Record):
@@ -52,6 +54,8 @@ class Report(Record):
         """Return the rows of a table with their raw values, as a data frame takes them; none of a
         report without tables.
         """
+        from .tables import tables_of
+
         tables = list(tables_of(self.tables()))
         return tables[table].records() if tables else []
 

@@ -7,8 +7,9 @@ the values themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record, encode_json
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from .access import may_read, open_file
 from .errors import safe
+from .named_tuple import NamedTuple
 
 HEAD_BYTES = 1024
 """The number of first bytes that a diagnosis needs."""

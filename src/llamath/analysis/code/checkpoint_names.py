@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
@@ -16,6 +15,7 @@ from ...core.expr import Expr, total
 from ...core.tree import LETTERS, Block, Folded, Stack, Weight, fold, walk
 from ...model import FamilyModel
 from ...utils.errors import Call, Name, safe
+from ...utils.named_tuple import NamedTuple
 from .model_code import ModelWriter
 from .refusal import NotWritten
 

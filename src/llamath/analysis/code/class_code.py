@@ -9,12 +9,24 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.tree import Block
+from ...utils.named_tuple import NamedTuple
 from .forward_code import ForwardWriter, Line
 from .recorded_code import Body
-from .symbols import DIM, NUMBER, clone, is_dimension, is_number, parse, tag_of, unparse, walk
+from .symbols import (
+    DIM,
+    NUMBER,
+    Rewriter,
+    clone,
+    is_dimension,
+    is_number,
+    parse,
+    tag_of,
+    unparse,
+    walk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +108,7 @@ class ClassCode:
 
     def _merge(self, nodes: list[Any], hint: str, *, in_forward: bool) -> Any:
         """Return one tree for several, with a parameter for each part that differs."""
-        if len({ast.dump(x) for x in nodes}) == 1:
+        if len(nodes) == 1 or len({ast.dump(x) for x in nodes}) == 1:
             return nodes[0]
         first = copy.copy(nodes[0])
         if all(isinstance(x, ast.BinOp) and type(x.op) is type(first.op) for x in nodes):
@@ -189,16 +201,24 @@ class ClassCode:
 
 def _names(trees: Iterable[ast.AST]) -> list[str]:
     """Return the names in trees, each once, in order."""
-    return list(dict.fromkeys(y.id for x in trees for y in _in_order(x) if isinstance(y, ast.Name)))
+    found: dict[str, None] = {}
+    for x in trees:
+        _add_names(x, found)
+    return list(found)
 
 
-def _in_order(tree: ast.AST) -> Iterable[ast.AST]:
-    yield tree
-    for child in ast.iter_child_nodes(tree):
-        yield from _in_order(child)
+def _add_names(tree: ast.AST, found: dict[str, None]) -> None:
+    if isinstance(tree, ast.Name):
+        found[tree.id] = None
+        return
+    for name in tree._fields:
+        value = getattr(tree, name, None)
+        for child in value if isinstance(value, list) else (value,):
+            if isinstance(child, ast.AST):
+                _add_names(child, found)
 
 
-class _Blank(ast.NodeTransformer):
+class _Blank(Rewriter, ast.NodeTransformer):
     """Puts one name in the place of numbers and dimensions."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
@@ -232,6 +252,6 @@ def variants_by_class(
     """Return the classes of the blocks of one type."""
     groups: dict[Any, list[Variant]] = {}
     for x in variants:
-        groups.setdefault(x.skeleton, []).append(x)
+        groups.setdefault(x.skeleton if len(variants) > 1 else "", []).append(x)
     first = variants[0]
     return [ClassCode(name(first, x[0], i), x) for i, x in enumerate(groups.values())]

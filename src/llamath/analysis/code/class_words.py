@@ -7,11 +7,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...core.blocks import MLP, Attention, Decoder, Layer, MoE
 from ...core.config import ACTIVATIONS
 from ...core.expr import Expr
-from ...core.latent_attention import LatentAttention
-from ...core.mixers import Convolution
 from ...core.tree import Block
 from .class_code import ClassCode, Variant
 
@@ -21,11 +18,10 @@ def class_summary(code: ClassCode) -> str:
     otherwise the first sentence of the block's docstring, with letters for its fields.
     """
     blocks = [x.block for x in code.variants]
-    for kind, write in _SUMMARIES.items():
-        if type(blocks[0]) is kind:
-            found = {write(x) for x in blocks}
-            if len(found) == 1:
-                return found.pop()
+    if write := _SUMMARIES.get(type(blocks[0]).__name__):
+        found = {write(x) for x in blocks}
+        if len(found) == 1:
+            return found.pop()
     block = blocks[0]
     first = " ".join((type(block).__doc__ or "").strip().split("\n\n")[0].split())
     first = _without_papers(first)
@@ -118,14 +114,15 @@ def _decoder(_: Any) -> str:
 
 
 _SUMMARIES = {
-    Attention: _attention,
-    MLP: _mlp,
-    MoE: _moe,
-    LatentAttention: _latent,
-    Convolution: _convolution,
-    Layer: _layer,
-    Decoder: _decoder,
+    "Attention": _attention,
+    "MLP": _mlp,
+    "MoE": _moe,
+    "LatentAttention": _latent,
+    "Convolution": _convolution,
+    "Layer": _layer,
+    "Decoder": _decoder,
 }
+"""Block -> its sentence; by name, so that no block is imported which the model does not have."""
 
 
 def variant_name(kind: str, first: Variant, other: Variant) -> str:

@@ -22,7 +22,7 @@ from .forward_code import Line
 from .line_breaks import WIDTH, break_line, with_comment, wrap
 from .model_code import ModelWriter
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, clone, tag_of, unparse, walk
+from .symbols import DIM, NUMBER, Rewriter, clone, tag_of, unparse, walk
 
 
 class FileLine(Record):
@@ -72,7 +72,7 @@ _FIRST = ("d", "H", "K", "h", "F", "V", "L")
 """The letters that most models have, which come first."""
 
 
-class _Resolve(ast.NodeTransformer):
+class _Resolve(Rewriter, ast.NodeTransformer):
     """Puts attributes of the config, or of the module, in the place of symbols."""
 
     def __init__(self, owner: str, fields: Mapping[str, str], taken: Iterable[str] = ()) -> None:
@@ -93,7 +93,7 @@ class _Resolve(ast.NodeTransformer):
         return ast.Attribute(ast.Name(self._owner), name)
 
 
-class _Rename(ast.NodeTransformer):
+class _Rename(Rewriter, ast.NodeTransformer):
     """Gives the attributes of blocks other names."""
 
     def __init__(self, writer: FileWriter, block: Block) -> None:
@@ -538,7 +538,7 @@ class FileWriter:
         return self._code.symbols.numbers[symbol][1]
 
 
-class _Pack(ast.NodeTransformer):
+class _Pack(Rewriter, ast.NodeTransformer):
     """Puts `*self.rope` in the place of the numbers of a rotary embedding."""
 
     def __init__(self) -> None:

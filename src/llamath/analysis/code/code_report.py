@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...model import FamilyModel
 from ...render.report import Report
-from ...render.tables import Code, Column, Part, Table
 from ...utils.errors import LlamathError, nearest, safe
 from .checkpoint_names import scheme_of_files
 from .code_file import FileLine, FileWriter
+
+if TYPE_CHECKING:
+    from ...render.tables import Part
 
 
 class CodeReport(Report):
@@ -48,6 +50,8 @@ class CodeReport(Report):
 
     def tables(self) -> Iterable[Part]:
         """The code, and a row for each line of it that stands for an operation or a weight."""
+        from ...render.tables import Code, Column, Table
+
         yield Code(self.text)
         columns = (
             Column("line", "number"),

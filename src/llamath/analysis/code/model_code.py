@@ -8,13 +8,14 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...core.blocks import Decoder, Embedding, LayerNorm, Linear, RMSNorm
 from ...core.expr import Expr
 from ...core.positions import Rope
 from ...core.tree import Block, Stack, Weight, fold, fold_blocks
 from ...model import FamilyModel
+from ...utils.named_tuple import NamedTuple
 from .class_code import Attribute, ClassCode, Variant, variants_by_class
 from .class_words import variant_name
 from .forward_code import ForwardWriter

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...core.blocks import MoE
 from ...core.config import ACTIVATIONS
@@ -28,6 +28,7 @@ from ...core.positions import (
     TemperatureTuning,
     YarnRope,
 )
+from ...utils.named_tuple import NamedTuple
 from ..graph.node import FLOAT32
 from .refusal import NotWritten, check_fields
 from .symbols import parse

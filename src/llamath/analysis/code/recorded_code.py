@@ -12,6 +12,7 @@ import inspect
 import linecache
 import sys
 from collections.abc import Iterator
+from functools import cache
 from types import FrameType
 from typing import Any, cast
 
@@ -145,7 +146,11 @@ class Body:
 _OPERATIONS = [
     name for name, x in vars(Machine).items() if inspect.isfunction(x) and name[0] != "_"
 ]
-_SIGNATURES = {name: inspect.signature(getattr(Machine, name)) for name in _OPERATIONS}
+
+
+@cache
+def _signature(operation: str) -> inspect.Signature:
+    return inspect.signature(getattr(Machine, operation))
 
 
 class CodeRecorder(GraphRecorder):
@@ -220,7 +225,7 @@ class CodeRecorder(GraphRecorder):
         results = _results(result)
         if len(results) == 1 and any(results[0] is x for x in given):
             return result  # nothing to do: a scale of 1, no rope
-        bound = _SIGNATURES[name].bind(self, *given, **named)
+        bound = _signature(name).bind(self, *given, **named)
         bound.apply_defaults()
         arguments = {k: v for k, v in bound.arguments.items() if k != "self"}
         body.calls.append(RecordedCall(name, arguments, results, remark=_remark(frame)))

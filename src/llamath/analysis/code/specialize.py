@@ -10,7 +10,7 @@ import ast
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from math import inf
 from typing import Any
 
@@ -23,10 +23,16 @@ _Function = ast.FunctionDef | ast.ClassDef
 class Source:
     """A function or class of `support/`, and the text that it stands in."""
 
-    def __init__(self, node: _Function, lines: list[str], module: str) -> None:
-        self.node = node
-        self.lines = lines
+    def __init__(self, text: str, module: str) -> None:
+        self.lines = text.split("\n")
         self.module = module
+
+    @cached_property
+    def node(self) -> _Function:
+        """Its tree, parsed when it is needed."""
+        node = ast.parse("\n".join(self.lines)).body[0]
+        assert isinstance(node, _Function)
+        return node
 
     @property
     def options(self) -> dict[str, str]:
@@ -48,10 +54,13 @@ def support_sources() -> Mapping[str, Source]:
     for name in sorted(x for x in os.listdir(folder) if x.endswith(".py")):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
-        for node in ast.parse(text).body:
-            if isinstance(node, _Function):
-                found[node.name] = Source(node, text.split("\n"), name.removesuffix(".py"))
+        _, *parts = _DEFINITION.split(text)
+        for start, own, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+            found[own] = Source(f"{start}{own}{rest}", name.removesuffix(".py"))
     return found
+
+
+_DEFINITION = re.compile(r"^((?:def|class) )(\w+)", re.MULTILINE)
 
 
 class Specialization:
@@ -186,13 +195,14 @@ class Specialization:
         lines = self._edited_lines(x, x.lineno, end, indent)
         target = x.targets[0] if isinstance(x, ast.Assign) else None
         if isinstance(x, ast.Assign) and isinstance(target, ast.Name):
-            alias = re.fullmatch(rf"\s*{target.id} = (\w+)", lines[0].partition("  # ")[0])
+            name, _, alias = lines[0].partition("  # ")[0].partition(" = ")
             self._aliases.pop(target.id, None)
             self._literals.pop(target.id, None)
             self._known.pop(target.id, None)
-            if alias and len(lines) == 1 and not alias[1].isdigit():
-                if alias[1] != target.id:
-                    self._aliases[target.id] = alias[1]
+            is_alias = name.strip() == target.id and alias.isidentifier()
+            if is_alias and len(lines) == 1:
+                if alias != target.id:
+                    self._aliases[target.id] = alias
                 return
         for y in lines:
             yield indent, y

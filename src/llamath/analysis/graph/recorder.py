@@ -7,7 +7,7 @@ identical are recorded once, as a `Region`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isqrt
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
@@ -327,10 +327,21 @@ class GraphRecorder(_Machine):
         )
 
 
+def _made_when_called(row: Operation, method: FunctionType) -> Callable[..., Node]:
+    """Return the method of an operation, which a model may never need, until it is made."""
+
+    def first(*given: Any, **named: Any) -> Node:
+        made = make_method(row, method)
+        setattr(GraphRecorder, method.__name__, made)
+        return made(*given, **named)
+
+    return first
+
+
 for _name, _method in vars(Machine).items():
     if isinstance(_method, FunctionType) and _name[0] != "_" and not hasattr(GraphRecorder, _name):
         _row = OPERATIONS[_name]
-        setattr(GraphRecorder, _name, _row.record or make_method(_row, _method))
+        setattr(GraphRecorder, _name, _row.record or _made_when_called(_row, _method))
 
 
 def record(

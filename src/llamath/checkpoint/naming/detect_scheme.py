@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from ...core.tree import Block
+from ...utils.named_tuple import NamedTuple
 from .scheme import Scheme, StoredTensor, UnnamedWeight
 
 Shape = tuple[int, ...]

@@ -20,11 +20,11 @@ of the weights. `tiled`: value heads are ordered by their index within a key hea
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ...core.expr import Expr, product, total
 from ...core.tree import Block, Leaf, Stack, Weight, fill_pattern, fold, walk, walk_field
 from ...utils.errors import LlamathError
+from ...utils.named_tuple import NamedTuple
 from ...utils.record_type import Record
 
 

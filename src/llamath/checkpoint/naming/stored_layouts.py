@@ -8,9 +8,10 @@ of these arrays. Splits and permutations of whole axes are views of the stored t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ...core.tree import Block, Leaf, Stack, Weight, walk
+from ...utils.named_tuple import NamedTuple
 from .scheme import Scheme, half_split_order, interleaved_order
 
 T = TypeVar("T")

@@ -13,10 +13,11 @@ for every query head, it has one matrix for q, k and v, and it does not join wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ....core.expr import Expr, Variable
 from ....core.tree import LETTERS
+from ....utils.named_tuple import NamedTuple
 from ....utils.record_type import Record
 from ..node import FLOAT32, Node
 from .shape_operations import concat, split
