@@ -693,3 +693,16 @@ def test_split_weights_sum_to_the_whole(slug: str) -> None:
             and sum(x.kv_cache * x.gpus for x in memory_at) >= whole.kv_cache
         )
         assert n > 1 or memory_at[0].total == pytest.approx(whole.total, abs=8)
+
+
+def test_a_smaller_file_of_released_weights_is_named() -> None:
+    # llama.cpp's gpt-oss-120b reaches 52 to 55 tokens/s at 256 GB/s, above the bound of the Hub's weights
+    on = "mem=96GiB bw=256GB/s"
+    released, file = (
+        llamath.fit("gpt-oss-120b", on=on, dtype=x, context=128) for x in ("", "mxfp4_moe")
+    )
+    assert released.ceilings is not None and file.ceilings is not None
+    rates = [x.ceilings.decode.tokens_per_second for x in (released, file)]
+    assert rates[0] < 52 and rates[1] > 55.3
+    notes = [[y for y in x.notes if "GGUF files keep" in y] for x in (released, file)]
+    assert len(notes[0]) == 1 and "mxfp4_moe" in notes[0][0] and not notes[1]
