@@ -116,10 +116,10 @@ def _plural(verdict: str) -> str:
 _COLUMNS = (
     Column("engine"),
     Column("", key="verdict"),
-    Column("layout"),
+    Column("layout", drop=1),
     Column("KV cache GiB", key="kv_memory"),
     Column("tokens"),
-    Column("requests", key="concurrency"),
+    Column("requests", key="concurrency", drop=2),
 )
 _REASONS = (Column("", key="says", wrap=True), Column("source", below=True))
 
