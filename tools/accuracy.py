@@ -244,7 +244,8 @@ def indexes() -> Rows:
         slug, _, part = of.partition(", ")
         model = llamath.load(slug)
         tree = model.text.tree if part == "text" else model.tree
-        stored = weight_storage(tree, parse_weight_format(dtype)).bytes
+        names = model.family.schemes.get("hf")
+        stored = weight_storage(tree, parse_weight_format(dtype), names=names).bytes
         yield f"{name}: {of}, {dtype}", f"{printed:,}", f"{stored:,}"
 
 

@@ -184,3 +184,27 @@ def test_random_llamas_match_the_formula(data: st.DataObject) -> None:
         == model.parameters.total
     )
     assert len(list(model.weights)) == sum(int(x.copies) for x in fold(model.tree))
+
+
+@pytest.mark.parametrize(
+    ("preset", "tensors", "rotary"),
+    [
+        ("llama-3-8b", 291, {}),
+        ("llama-3.1-8b", 292, {"rope_freqs.weight": (64,)}),
+        (
+            "phi-3.5-mini",
+            197,
+            {"rope_factors_long.weight": (48,), "rope_factors_short.weight": (48,)},
+        ),
+    ],
+)
+def test_gguf_files_have_rotary_factors(
+    preset: str, tensors: int, rotary: dict[str, tuple[int, ...]]
+) -> None:
+    """The numbers of tensors that llama.cpp prints as it loads published files."""
+    for dtype in ("", "q4_k_m"):
+        found = llamath.stored_names(preset, names="gguf", dtype=dtype)
+        assert len(found.tensors) == tensors
+        assert {x.name: x.shape for x in found.tensors if x.name.startswith("rope")} == rotary
+        assert sum(x.parameters for x in found.tensors) == llamath.load(preset).parameters.total
+        assert any("factors of rotary" in x for x in found.notes) == bool(rotary)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -81,3 +82,14 @@ def test_experts_cannot_be_fused_where_there_are_none(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "a", CONFIGS["llama-plain"])
     with pytest.raises(LlamathError, match="llama family has no experts that can be fused"):
         convert(tmp_path / "a", tmp_path / "b", "hf-fused")
+
+
+def test_an_architecture_without_names_here_is_said_to_be_one(tmp_path: Path) -> None:
+    """gguf-py lists what llama.cpp has."""
+    families = FAMILIES.import_all().values()
+    unnamed = {x.gguf_arch for x in families if x.gguf is None and x.gguf_arch}
+    assert {"apertus", "falcon-h1", "gemma3n"} <= unnamed <= set(gguf.MODEL_ARCH_NAMES.values())
+    label = next(x for x in CONFIGS if x.startswith("falcon_h1"))
+    write_checkpoint(tmp_path / "a", CONFIGS[label])
+    with pytest.raises(LlamathError, match=r"llama\.cpp has the architecture falcon-h1"):
+        llamath.convert(tmp_path / "a", tmp_path / "x.gguf")

@@ -332,6 +332,7 @@ NAMES_ONLY = {
     "nemotron",
     "qwen3vlmoe",
     "seed_oss",
+    *("apertus", "dbrx", "falcon-h1", "gemma3n", "grok", "step35"),  # nor their names
 }
 """Architectures whose names are those of llama.cpp, but whose metadata are not read or written: nothing here proves them."""
 

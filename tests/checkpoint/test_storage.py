@@ -30,7 +30,8 @@ def storage(
     model: Model | str, name: str, imatrix: bool | None = None, **changes: Any
 ) -> WeightStorage:
     loaded = llamath.load(model, changes=changes) if isinstance(model, str) else model
-    return weight_storage(loaded.tree, parse_weight_format(name), gguf_naming(loaded), imatrix)
+    packer, names = parse_weight_format(name), loaded.family.schemes.get("hf")
+    return weight_storage(loaded.tree, packer, gguf_naming(loaded), imatrix, names)
 
 
 def named(model: FamilyModel) -> GGUFNaming:
@@ -59,6 +60,26 @@ def test_sizes_equal_published_gguf_files(row: list[Any]) -> None:
     rounding = 0.0051 * 2**30
     assert printed - size < rounding + (0 if only_tensors else TOKENIZER)
     assert size - printed < rounding
+
+
+@pytest.mark.parametrize(
+    "row",
+    [x for x in published_runs("indexes")["rows"] if x[0].startswith("mlx-community")],
+    ids=lambda x: x[0].rpartition("/")[2],
+)
+def test_mlx_files_have_published_bytes(row: list[Any]) -> None:
+    """Routers are in 8 bits, DeepSeek's gate in 16."""
+    _, slug, dtype, size = row
+    assert llamath.memory(slug, dtype=dtype).weights == size
+
+
+def test_mlx_groups_are_those_that_are_asked_for() -> None:
+    sizes = {
+        x: llamath.memory("llama-3.2-1b", dtype=x).storage for x in ("mlx-4bit", "mlx-4bit-g32")
+    }
+    assert [round(x.bits, 2) for x in sizes.values()] == [4.5, 5.0]
+    with pytest.raises(LlamathError, match="mlx-4bit"):
+        parse_weight_format("mlx-4bits")
 
 
 def test_layers_of_a_gguf_file_are_those_of_its_release() -> None:
@@ -154,9 +175,10 @@ def ggml(kind: str) -> str:
 def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False}).text
+    naming = named(model)._replace(expert_type="")  # the rules, whatever the release
     tensors, traits = (
-        [x.tensor for x in gguf_tensors(model.tree, named(model))],
-        gguf_traits(model.tree, named(model)),
+        [x.tensor for x in gguf_tensors(model.tree, naming)],
+        gguf_traits(model.tree, naming),
     )
     text = f"{version}# Model: {title}\n# {sizes}\n"
     for name in SECTIONS.split():

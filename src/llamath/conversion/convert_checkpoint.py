@@ -391,7 +391,10 @@ def _target_scheme(source: ConversionSource, to: str) -> Scheme:
         problem = (
             "Meta's reference implements only the llama family"
             if to == "meta"
-            else "llama.cpp does not have this family"
+            else f"llama.cpp has the architecture {family.gguf_arch}, and its tensor names and "
+            "metadata are not known here"
+            if family.gguf_arch
+            else "no architecture of GGUF files is known here for this family"
         )
         raise ConvertError(
             f"{problem}, and this is {family.name}",

@@ -98,7 +98,7 @@ class AltUpLayer(Layer):
     forward = counted_only("Gemma 3n's AltUp")
 
 
-@family("gemma3n_text", hf=NAMES, causal_class="Gemma3nForCausalLM")
+@family("gemma3n_text", hf=NAMES, gguf_arch="gemma3n", causal_class="Gemma3nForCausalLM")
 def gemma3n(c: Config) -> Decoder:
     d, V, L = (
         c.dim("d", "hidden_size"),

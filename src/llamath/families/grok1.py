@@ -43,7 +43,7 @@ class GrokAttention(Attention):
     forward = counted_only("Grok 2's scaling of capped scores by position")
 
 
-@family(hf=NAMES, architectures="Grok1ForCausalLM Grok1ModelForCausalLM")
+@family(hf=NAMES, gguf_arch="grok", architectures="Grok1ForCausalLM Grok1ModelForCausalLM")
 def grok1(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-5))

@@ -39,7 +39,8 @@ class Family(Record):
     types: tuple[str, ...] = ()  # the model types that it builds
     meta: Scheme | None = None
     gguf: Scheme | None = None
-    gguf_arch: str = ""  # `general.architecture` of its GGUF files
+    # `general.architecture` of its GGUF files, also where the names in them are not known here
+    gguf_arch: str = ""
     # other forms of the names, as published files or other versions of transformers have them
     hf_forms: tuple[Scheme, ...] = ()
     # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and

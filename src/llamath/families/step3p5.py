@@ -30,7 +30,7 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, gguf_arch="step35")
 def step3p5(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     check_listed(c, L)

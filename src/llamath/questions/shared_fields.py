@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WEIGHT_DTYPES = (
     *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq"),
-    *("awq", "gptq", "mxfp4", "nvfp4"),
+    *("awq", "gptq", "mxfp4", "nvfp4", "mlx-4bit"),
     *("q2_k", "q3_k_m", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq2_xs", "iq3_xs", "iq4_xs"),
 )
 """Weight dtypes that shell completion offers; more spellings are accepted."""

@@ -139,7 +139,7 @@ def weight_storage(
     if packer.gguf_file_type:
         if gguf is None:
             raise LlamathError(
-                "GGUF has no tensor names for this family, so the types that "
+                "no tensor names for this family in GGUF files are known here, so the types that "
                 "llama.cpp would choose are unknown"
             )
         from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX

@@ -20,8 +20,8 @@ from .schemes import FILE_TYPES
 
 _BELOW_3_BITS = frozenset("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M".split())
 """File types of less than about three bits, which have their own rules."""
-NEEDS_IMATRIX = _BELOW_3_BITS | {"IQ3_XXS", "Q2_K_S"}
-"""File types that require an importance matrix."""
+NEEDS_IMATRIX = _BELOW_3_BITS | {"IQ3_XXS", "IQ3_XS", "Q2_K_S"}
+"""File types that require an importance matrix, as one of their block types does."""
 _FALLBACK = {
     **dict.fromkeys("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_XS".split(), "IQ4_NL"),
     **dict.fromkeys("Q2_0 Q2_K Q3_K TQ1_0 TQ2_0".split(), "Q4_0"),

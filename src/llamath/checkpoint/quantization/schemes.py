@@ -24,6 +24,7 @@ from .matrix_formats import (
     bnb_int8_format,
     fp8_format,
     gptq_format,
+    mlx_format,
     mxfp4_format,
     nvfp4_format,
 )
@@ -240,6 +241,7 @@ _ALIASES = {
     "nf4-dq": "bnb-nf4-dq",
 }
 _GROUPED = re.compile(r"(awq|gptq)(?:-([2348])bit)?(?:-g(\d{1,6}))?")
+_MLX = re.compile(r"mlx-([234568])bit(?:-g(32|64|128))?")
 _UNIFORM = (
     "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS "
     "IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
@@ -282,6 +284,8 @@ WEIGHT_FORMATS = (
         "nvfp4",
         "awq",
         "gptq",
+        "mlx-4bit",
+        "mlx-8bit",
     ),
     *_GGUF_FILE_TYPES,
     *(f"{x.lower()}-pure" for x in _PURE_TYPES),
@@ -314,10 +318,28 @@ def parse_weight_format(name: str) -> WeightFormat:
         )
     if match := _GROUPED.fullmatch(word):
         return _grouped_format(word, match[1], int(match[2] or 4), int(match[3] or 128))
+    if match := _MLX.fullmatch(word):
+        return _mlx_format(word, int(match[1]), int(match[2] or 64))
     near = _FOUR_BITS if word in ("int4", "4bit", "4-bit", "q4") else nearest(word, WEIGHT_FORMATS)
     known = "known: bf16, fp16, fp32, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q8_0, q4_k_m, …"
     hint = f"did you mean {', '.join(near)}?" if near else known
     raise LlamathError(f"unknown dtype or quantization scheme {safe(repr(name), 60)}", hint=hint)
+
+
+def _mlx_format(name: str, bits: int, group: int) -> WeightFormat:
+    """Return what mlx_lm.convert writes by default: linear layers and embeddings in groups, and
+    gates that are linear layers in 8 bits.
+    """
+    from .recipes import Choice, Matrix, read_recipe
+
+    recipe = read_recipe({"bits": bits, "group_size": group}, is_mlx=True)
+    gates = mlx_format(8, 64)
+
+    def choose(x: Matrix) -> Choice:
+        is_gate = x.kind == "router" or x.names[0].endswith("shared_expert_gate")
+        return Choice(gates) if is_gate and not x.in_gate_class else recipe.choose(x)
+
+    return WeightFormat(name=name, recipe=recipe.replace(choose=choose))
 
 
 def _grouped_format(name: str, method: str, bits: int, group: int) -> WeightFormat:

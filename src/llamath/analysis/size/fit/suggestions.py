@@ -114,6 +114,8 @@ def is_supported(device: Device, name: str) -> bool:
         return _unpacks_floats(device)
     if name == "mxfp4":
         return device.vendor in ("NVIDIA", "AMD")
+    if name.startswith("mlx-"):
+        return device.vendor == "Apple"
     if name.startswith(("awq", "gptq", "bnb-")):
         return device.vendor in _PACKED_VENDORS
     return device.vendor in _GGUF_VENDORS

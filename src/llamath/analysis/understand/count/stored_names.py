@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....checkpoint.gguf_metadata.gguf_rope import ROTARY_TENSORS, rotary_factors
 from ....checkpoint.naming.scheme import Scheme
 from ....checkpoint.naming.scheme import StoredTensor as TensorOfFile
+from ....core.blocks import AttentionBase
 from ....core.tree import fold
 from ....model import FamilyModel
 from ....utils.errors import Argument, LlamathError
@@ -43,12 +45,14 @@ def stored_names(model: FamilyModel, scheme: str, dtype: str = "") -> StoredName
     if packer is not None and kind:
         tensors = (
             *map(_packed, quantized_tensors(model, packer)),
+            *_rotary_tensors(model, scheme, "F32"),
             *(_packed(x, mtp=True) for x in mtp_quantized_tensors(model, packer)),
         )
     else:
         mtp = _mtp_tensors(model, names) if names.names_mtp else ()
         tensors = (
             *map(_stored, names.tensors(model.stored_tree(names))),
+            *_rotary_tensors(model, scheme, ""),
             *(_stored(x, mtp=True) for x in mtp),
         )
     return StoredNamesReport(
@@ -59,6 +63,19 @@ def stored_names(model: FamilyModel, scheme: str, dtype: str = "") -> StoredName
             _notes(model, tensors, bool(names.mtp_layer) or not model.repeats_embedding_in_mtp)
         ),
     )
+
+
+def _rotary_tensors(model: FamilyModel, scheme: str, dtype: str) -> Iterator[StoredTensor]:
+    """Yield the tensors of GGUF files with the factors of rotary frequencies, which are no
+    parameters.
+    """
+    if scheme != "gguf":
+        return
+    attentions = [getattr(x, "attn", None) for x, _ in model.text.tree.layers.distinct()]
+    found = [x for x in attentions if isinstance(x, AttentionBase) and x.rope is not None]
+    found.sort(key=lambda x: x.window.size is not None)  # full attention first
+    for name, factors in rotary_factors(found[0].rope).items() if found else ():
+        yield StoredTensor(name=name, shape=(len(factors),), dtype=dtype, parameters=0)
 
 
 def _mtp_tensors(model: FamilyModel, names: Scheme) -> Iterator[TensorOfFile]:
@@ -87,7 +104,10 @@ def _stored(x: TensorOfFile, mtp: bool = False) -> StoredTensor:
 def _notes(
     model: FamilyModel, tensors: tuple[StoredTensor, ...], without_copies: bool
 ) -> Iterator[str]:
-    """Yield a note on the tensors for multi-token prediction."""
+    """Yield notes on the tensors that are no parameters of the main model."""
+    if rotary := [x.name for x in tensors if x.name in ROTARY_TENSORS]:
+        verb = "has" if len(rotary) == 1 else "have"
+        yield f"{' and '.join(rotary)} {verb} factors of rotary frequencies, and no parameters"
     if (n := sum(x.mtp for x in tensors)) and model.tree.mtp is not None:
         leaves = (
             x
