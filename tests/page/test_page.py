@@ -217,7 +217,7 @@ def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
     for slugs, most, most_sent in (
         ("llama-3-8b", 540_000, 200_000),
         ("deepseek-v3", 540_000, 200_000),
-        *((x, 560_000, 255_000) for x in pairs),
+        *((x, 565_000, 255_000) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
         assert len(page) <= most, slugs
@@ -478,7 +478,7 @@ def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, vi
         assert tab.locator("script").count() == 2
         assert (
             tab.locator(
-                "img, iframe, object, embed, video, base, form, math, link, meta[http-equiv=refresh], a:not([href^='#'])"
+                "img, iframe, object, embed, video, base, form, math, link:not([rel=icon][href^='data:']), meta[http-equiv=refresh], a:not([href^='#'])"
             ).count()
             == 0
         )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 WIDTH, HEIGHT = 720, 120
 PART_WIDTH, GAP = 32, 8
 MOST_BARS = 240
+_FILLED = 0.8
+"""The share of a layer's width that its bar takes."""
+_THINNEST = 0.1
 _BROKEN = 3
 """What is larger than so many layers is cut at the height of the picture."""
 COLORS = {
@@ -28,9 +31,11 @@ COLORS = {
 _PLACES = {group: i for i, group in enumerate(COLORS)}
 
 
-def model_without_script(model: Mapping[str, Any], *, is_named: bool) -> str:
-    """Return the facts of a model of the page's data as HTML; the title may name it."""
-    facts, name = model["facts"], f"{escape(model['name'])}: " if is_named else ""
+def model_without_script(model: Mapping[str, Any], *, is_alone: bool) -> str:
+    """Return as HTML a model of the page's data; of one that is alone also its facts, while the
+    title names it.
+    """
+    facts, name = model["facts"], "" if is_alone else f"{escape(model['name'])}: "
     rows = (
         f"<div><dt>{escape(x['name'])}</dt><dd>{escape(x['value'])}"
         f" <small>{escape(x['note'])}</small></dd></div>"
@@ -41,9 +46,7 @@ def model_without_script(model: Mapping[str, Any], *, is_named: bool) -> str:
             f"<h2>{name}{int(model['counts'][0]['value']):,} parameters</h2>",
             f"<p>{escape(facts['description'])}</p>",
             layers_svg(model["plate"]),
-            '<dl class="facts">',
-            *rows,
-            "</dl>",
+            *(('<dl class="facts">', *rows, "</dl>") if is_alone else ()),
         ]
     )
 
@@ -66,24 +69,21 @@ def layers_svg(plate: Mapping[str, Any]) -> str:
     places = [(i * (PART_WIDTH + GAP), x) for i, x in enumerate(before)]
     places += [(WIDTH - (i + 1) * (PART_WIDTH + GAP) + GAP, x) for i, x in enumerate(after[::-1])]
     label = escape("; ".join(plate["pattern"]) or f"{len(layers):,} layers")
+    drawn = [_line(part["groups"], unit, x, x + PART_WIDTH) for x, part in places]
+    for kind, x in enumerate(kinds):
+        at = [left + i * pitch for i, y in enumerate(bars) if y == kind]
+        if at:
+            gaps = [b - a - pitch * _FILLED for a, b in pairwise(at)]
+            if len({round(y, 3) for y in gaps}) == 1:
+                gaps = gaps[:1]
+            dashes = " ".join(f"{pitch * _FILLED:.4g} {y:.4g}" for y in gaps)
+            line = _line(x["groups"], unit, at[0], at[-1] + pitch * _FILLED)
+            drawn.append(f'<g stroke-dasharray="{dashes or "none"}">{line}</g>')
     return "\n".join(
         [
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 6}" width="{WIDTH}" height="{HEIGHT + 6}" '
             f'role="img" aria-label="{label}">',
-            "<defs>",
-            *(
-                f'<g id="kind-{i}">{_bar(x["groups"], unit, pitch * 0.8)}</g>'
-                for i, x in enumerate(kinds)
-            ),
-            "</defs>",
-            *(
-                f'<g transform="translate({x})">{_bar(part["groups"], unit, PART_WIDTH)}</g>'
-                for x, part in places
-            ),
-            *(
-                f'<use href="#kind-{kind}" x="{left + i * pitch:.1f}"/>'
-                for i, kind in enumerate(bars)
-            ),
+            *drawn,
             f'<path d="M0 {HEIGHT + 3}H{WIDTH}" stroke="var(--ink)" stroke-width="6"/>',
             "</svg>",
         ]
@@ -94,19 +94,21 @@ def _is_drawn(part: Mapping[str, Any]) -> bool:
     return any(x["group"] != "norm" for x in part["groups"])
 
 
-def _bar(groups: Sequence[Mapping[str, str]], unit: float, width: float) -> str:
-    """Return the groups above each other, the idle part of experts pale."""
+def _line(groups: Sequence[Mapping[str, str]], unit: float, start: float, end: float) -> str:
+    """Return the groups above each other as lines as thick as they are high; dashes are layers."""
     parts = list(_parts(sorted(groups, key=lambda x: _PLACES.get(x["group"], -1))))
     unit = min(unit, HEIGHT / max(sum(n for _, n, _ in parts), 1))
-    y, rows = float(HEIGHT), list[str]()
+    y, lines = float(HEIGHT), list[str]()
     for group, n, is_idle in parts:
-        y -= n * unit
+        height = n * unit
+        y -= height
         pale = ' opacity=".25"' if is_idle else ""
-        rows.append(
-            f'<rect y="{y:.1f}" width="{width:.1f}" height="{n * unit:.1f}" '
-            f'fill="var(--c-{COLORS.get(group, "norm")})"{pale}/>'
-        )
-    return "".join(rows)
+        if height >= _THINNEST:
+            lines.append(
+                f'<path d="M{start:.4g} {y + height / 2:.4g}H{end:.4g}" '
+                f'stroke-width="{height:.3g}" stroke="var(--c-{COLORS.get(group, "norm")})"{pale}/>'
+            )
+    return "".join(lines)
 
 
 def _parts(groups: Sequence[Mapping[str, str]]) -> Iterator[tuple[str, int, bool]]:

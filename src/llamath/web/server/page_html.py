@@ -146,7 +146,7 @@ def html_document(
             "<body>",
             f'<div id="page" data-busy><main class="wrap"><h1>{escape(title)}</h1></main></div>',
             '<noscript><div class="wrap">',
-            *(model_without_script(x, is_named=len(models) > 1) for x in models),
+            *(model_without_script(x, is_alone=len(models) == 1) for x in models),
             "<ul>" if lines else "",
             *(f"<li>{x}</li>" for x in lines),
             "</ul>" if lines else "",

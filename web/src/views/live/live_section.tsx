@@ -16,7 +16,7 @@ function finding(story: Story, state: Pick<State, "token">): string {
 	if (story.data.stop.includes(story.ids[token]!)) return "The model has ended its text";
 	const shares = softmax(story.passes[token]!.logits);
 	const [best] = largest(shares, 1);
-	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!)}`;
+	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!).replace("> ", "more than ")}`;
 }
 
 export function LiveSection({ model }: { model: ModelData }) {
