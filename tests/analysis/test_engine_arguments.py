@@ -265,6 +265,13 @@ def test_a_command_of_several_nodes_has_known_flags(
         assert len(commands) == 1 + engine.startswith("vllm")
 
 
+def test_tensorrt_starts_a_rank_for_each_gpu() -> None:
+    command = plan("trtllm", on="16xh100", model="llama-3.1-405b").command
+    assert "srun -N 2 --ntasks 16 --ntasks-per-node 8 " in command
+    assert "trtllm-llmapi-launch" in command and "--pp_size 2" in command
+    assert "srun" not in plan("trtllm", on="8xh100", model="llama-3.1-70b").command
+
+
 def test_flags_of_nodes_that_are_given_are_kept() -> None:
     flags = "-tp 8 -pp 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --headless"
     report = plan("vllm", flags, "16xh100", model="llama-3.1-405b")

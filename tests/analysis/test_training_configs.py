@@ -170,6 +170,22 @@ def unrolled(stages: str) -> list[int]:
     return [x.count("t") for x in stages.split("|")]
 
 
+def test_torchrun_reads_its_command(reports: list[PlanReport]) -> None:
+    from torch.distributed.run import get_args_parser
+
+    texts = {x: written(reports, x) for x in ("torchtitan", "megatron")}
+    for report, text in (pair for x in texts.values() for pair in x):
+        command = re.sub(r"\\\n#?", " ", text).partition("torchrun ")[2].partition("\n")[0]
+        words = shlex.split(command.replace(' "$@"', "").replace('"$NODE_RANK"', "0"))
+        args = get_args_parser().parse_args(words)
+        nodes = 1 if args.nnodes == "1:1" else int(args.nnodes)
+        assert nodes * int(args.nproc_per_node) == report.gpus
+        assert (args.master_addr == "$MASTER_ADDR") == (nodes > 1)
+        if args.module:  # torchtitan's option is a key of its own configuration
+            assert args.training_script == "torchtitan.train"
+            assert args.training_script_args[0].removeprefix("--") in facts("torchtitan")
+
+
 def test_accelerate_reads_its_config(reports: list[PlanReport], tmp_path: Path) -> None:
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
@@ -182,6 +198,7 @@ def test_accelerate_reads_its_config(reports: list[PlanReport], tmp_path: Path) 
         parsed = launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
         args, config, _ = _validate_launch_command(parsed)
         assert (config.num_processes, args.num_processes) == (report.gpus, report.gpus)
+        assert {*re.findall(r"--\w+", text)} <= facts("accelerate").keys()
         names = {*config.fsdp_config, *config.parallelism_config}
         assert names <= {x.partition(".")[2] for x in facts("accelerate")}
         if layout.zero > 1:

@@ -26,7 +26,6 @@ from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import Bound, decode_limit, find_roof
 from ..serving.engine_report import EngineSettings, plan_engine
-from ..serving.launch_command import ENGINES_ON_NODES
 from ..serving.rank_shapes import EngineLayout
 from .layout_space import Rejected, divisors
 from .plan_tables import serving_tables
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
 _MAX_LISTED_STAGES = 8
 """Stages are listed one by one up to this number."""
+_SERVERS = ("vllm", "sglang")
+"""The engines whose commands are printed."""
 MAX_BATCH = 2**20
 """The largest number of concurrent sequences of a replica."""
 
@@ -232,7 +233,7 @@ def _commands(
     if not plans:
         return
     best = max(plans, key=lambda x: (x.rate, -x.seconds))
-    for name in ENGINES_ON_NODES:
+    for name in _SERVERS:
         split = EngineLayout(tp=best.layout.tp, pp=best.layout.pp)
         settings = EngineSettings(layout=split)
         found = plan_engine(sizes, name, device, split.gpus, settings)

@@ -135,9 +135,23 @@ def _sglang_on_nodes(engine: Engine, words: list[str], layout: EngineLayout, nod
     return f"# on {nodes} nodes, with NODE_RANK from 0 on\n{_joined((*words, *own))}"
 
 
-_ON_NODES = {"vllm": _vllm_on_nodes, "sglang": _sglang_on_nodes}
-ENGINES_ON_NODES = tuple(_ON_NODES)
-"""The engines whose commands say how several nodes share one model."""
+def _tensorrt_on_nodes(
+    engine: Engine,  # noqa: ARG001
+    words: list[str],
+    layout: EngineLayout,
+    node: int,
+) -> str:
+    """Return the command that starts all ranks of TensorRT-LLM, as its documentation does."""
+    nodes, ranks = -(-layout.gpus // node), layout.gpus
+    start = f"srun -N {nodes} --ntasks {ranks} --ntasks-per-node {ranks // nodes} --mpi=pmix"
+    return _joined((start, "trtllm-llmapi-launch", *words))
+
+
+_ON_NODES = {
+    "vllm": _vllm_on_nodes,
+    "sglang": _sglang_on_nodes,
+    "tensorrt-llm": _tensorrt_on_nodes,
+}
 
 
 class CheckpointAddress(NamedTuple):
