@@ -28,7 +28,15 @@ from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, go_to, page_data, shown_text, wait_until_drawn
+from support.browser_page import (
+    NARROW,
+    Tab,
+    browser,
+    go_to,
+    page_data,
+    shown_text,
+    wait_until_drawn,
+)
 from support.page_expressions import FUNCTIONS, evaluate
 from support.page_models import data_of, model_of, page_of
 from support.reference_data import tiny_configs
@@ -267,7 +275,7 @@ def test_page_equals_library_digit_for_digit(
             if key in ("dtype", "kv", "gpus", "card")
         }
         asks += [[i, random_settings(rng, everything["models"][i]) | kept] for _ in range(10)]
-    with Tab(browser, tmp_path, page_from_data(everything)) as tab:
+    with Tab(browser, tmp_path, page_from_data(everything), width=NARROW) as tab:
         answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
     for (i, at), found in zip(asks, answers, strict=True):
         assert found == library_memory(models[i], at), (models[i].name, at)

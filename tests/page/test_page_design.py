@@ -19,7 +19,7 @@ from llamath.utils.units import parse_quantity
 from llamath.web.page_data.family_sliders import build_design
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, go_to, wait_until_drawn
+from support.browser_page import NARROW, Tab, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import page_of
 from support.reference_data import computed_slugs, tiny_configs
@@ -60,7 +60,7 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
         asks = [
             [i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(30)
         ]
-        with Tab(browser, tmp_path, page_from_data(data)) as tab:
+        with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
             answers = tab.evaluate(
                 "asks => asks.map(([i, sizes]) => pageTest.design(i, sizes))", asks
             )
@@ -165,7 +165,7 @@ COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+
 
 def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> None:
     total = 8_030_261_248
-    with Tab(browser, tmp_path, page_of("gpt2")) as tab:
+    with Tab(browser, tmp_path, page_of("gpt2"), width=NARROW) as tab:
         answers = tab.evaluate(
             "([texts, total]) => texts.map((x) => pageTest.quantity(x, total) || null)",
             [COUNTS, str(total)],

@@ -12,7 +12,7 @@ import pytest
 from llamath.core.expr import Expr, Json, maximum, minimum
 from llamath.web.page_data.ui_strings import UI_STRINGS
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, browser
+from support.browser_page import NARROW, Tab, browser
 from support.page_expressions import expression_from_json, expressions_in
 from support.page_models import data_of
 
@@ -54,7 +54,7 @@ def test_page_evaluates_expressions_as_python_does(
     points = list(random_points(expressions, random.Random(14)))
     assert len(expressions) > 1000 and len(points) > 10_000
     asks = [[i, {name: str(n) for name, n in at.items()}] for i, at, _ in points]
-    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
         answers = tab.evaluate(
             "([all, asks]) => asks.map(([i, at]) => pageTest.evaluate(all[i], at))",
             [expressions, asks],
@@ -77,7 +77,7 @@ def test_numbers_beyond_2_to_the_53_stay_exact(
         (maximum(2 - T, -5), 9),
         (Expr("L", huge) * T, 2**53 + 1),
     ]
-    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
         asks = [[x.to_expression_json(), {"T": str(n)}] for x, n in asked]
         answers = tab.evaluate("(asks) => asks.map(([x, at]) => pageTest.evaluate(x, at))", asks)
     assert answers == [str(x.evaluate(T=n)) for x, n in asked]

@@ -26,7 +26,15 @@ from llamath.hardware import Device, find_device
 from llamath.web.page_data.facts_data import short_title
 from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, at_widths, browser, go_to, shown_text, wait_until_drawn
+from support.browser_page import (
+    NARROW,
+    Tab,
+    at_widths,
+    browser,
+    go_to,
+    shown_text,
+    wait_until_drawn,
+)
 from support.page_models import data_of, model_of, page_of
 
 assert browser
@@ -123,7 +131,7 @@ def test_matrix_equals_fit(
     )  # what would fit instead is tested below
     rng, data, fitting = random.Random(slug), data_of(slug), 0
     number = 150 if request.config.getoption("--all") else 20
-    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
         for i in range(number):
             at, gpu, count = random_settings(rng, data)
             shown, found = (
@@ -267,7 +275,7 @@ def test_suggestions_are_those_of_fit(
         "dtype": sizes["dtype"],
         "kv": sizes["kv"],
     } | changes
-    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
         shown = {x["change"]: x for x in tab.evaluate(SUGGESTIONS_JS, [0, at, gpu, count])}
     found = library_fit(slug, at, find_device(gpu), int(count))
     assert not found.fits and shown

@@ -24,7 +24,7 @@ from llamath.questions.layout import Layout
 from llamath.web.page_data.sizing.inference_data import ROOF
 from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, shown_text, wait_until_drawn
+from support.browser_page import NARROW, Tab, browser, shown_text, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, page_of
 
@@ -212,7 +212,7 @@ def test_page_equals_library_in_every_mode(
             for _ in range(16)
         ]
     assert len(asks) >= 500
-    with Tab(browser, tmp_path, page_from_data(everything)) as tab:
+    with Tab(browser, tmp_path, page_from_data(everything), width=NARROW) as tab:
         answers = tab.evaluate(
             "(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])",
             asks,

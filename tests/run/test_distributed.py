@@ -35,13 +35,10 @@ TWO = (
         "gemma2/plain",
         "mixtral/plain",
         "deepseek_v3/plain",
-        "deepseek_v32/plain",
         "glm_moe_dsa/shared",
-        "axk2/plain",
         "gpt2/plain",
         "gpt_oss/plain",
         "bloom/plain",
-        "qwen3_moe/plain",
     ),
     *(
         "olmo2/grouped-biased",
@@ -50,6 +47,8 @@ TWO = (
         "cohere/head norms",
     ),
 )
+LIKE_THEM = ("deepseek_v32/plain", "axk2/plain", "qwen3_moe/plain")
+"""What is divided as in those above, for `--all`."""
 FOUR = (
     "llama/grouped, biased, tied",
     "deepseek_v3/yarn",
@@ -89,6 +88,10 @@ def cases(names: tuple[str, ...], every: bool = True) -> list[dict[str, Any]]:
     ]
 
 
+def cases_of_two(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return cases(TWO + (LIKE_THEM if request.config.getoption("all") else ()))
+
+
 def done(ended: list[RankResult]) -> Found:
     assert not any(x.status for x in ended), "\n".join(x.stderr for x in ended)
     return [x.found for x in ended]
@@ -113,11 +116,16 @@ def ranks() -> Iterator[Ranks]:
 
 
 @pytest.fixture(scope="module")
-def two(ranks: Ranks, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def two(
+    ranks: Ranks,
+    folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Found:
     """Results of two ranks, which are started once for all jobs."""
     where = {"folder": str(folder), "file": "model.safetensors", "config": TABLES}
     jobs = {
-        "agreement": cases(TWO),
+        "agreement": cases_of_two(request),
         "errors": [tiny(x) for x in UNSUPPORTED],
         "opened": where,
         "missing": where,
@@ -126,8 +134,8 @@ def two(ranks: Ranks, folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return done(ranks.run(2, tmp_path_factory.mktemp("ranks"), jobs))
 
 
-def test_two_ranks_agree_with_one(two: Found) -> None:
-    assert_agreement(cases(TWO), [x["agreement"] for x in two])
+def test_two_ranks_agree_with_one(two: Found, request: pytest.FixtureRequest) -> None:
+    assert_agreement(cases_of_two(request), [x["agreement"] for x in two])
 
 
 def test_four_ranks_agree_with_one(

@@ -55,6 +55,8 @@ speed of the most loaded GPU."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EMPTY = "about:blank"
 HANG_MS = 120_000
+NARROW = 390
+"""The width for tests that call functions of a page: it draws half as much."""
 USUAL_MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference"}
 NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 

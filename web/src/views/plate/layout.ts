@@ -101,14 +101,26 @@ export interface BranchLayout {
 	height: number;
 }
 
-/** The layout of a branch that is not composed. */
-function solveBranch(
+interface Solved {
+	graph: InstanceType<typeof dagre.graphlib.Graph>;
+	ins: Set<string>;
+	outs: Set<string>;
+}
+/** What dagre has placed: a window that changes its size asks for the same again and again. */
+const solved = new Map<string, Solved>();
+const MOST_SOLVED = 400;
+
+function solveGraph(
 	edges: [string, string][],
 	stream: Set<string>,
 	isDown: boolean,
 	gaps: [number, number],
 	specs: Specs,
-): BranchLayout {
+): Solved {
+	const sizes = [...specs].map(([id, { w, h }]) => [id, w, h]);
+	const key = JSON.stringify([edges, [...stream], isDown, gaps, sizes]);
+	const known = solved.get(key);
+	if (known) return known;
 	const graph = new dagre.graphlib.Graph({ multigraph: false });
 	graph.setGraph({
 		rankdir: isDown ? "TB" : "LR",
@@ -133,6 +145,21 @@ function solveBranch(
 		graph.setEdge(a, b, { weight: stream.has(from) || stream.has(to) ? 2 : 1 });
 	}
 	dagre.layout(graph);
+	if (solved.size === MOST_SOLVED) solved.clear();
+	const found = { graph, ins, outs };
+	solved.set(key, found);
+	return found;
+}
+
+/** The layout of a branch that is not composed. */
+function solveBranch(
+	edges: [string, string][],
+	stream: Set<string>,
+	isDown: boolean,
+	gaps: [number, number],
+	specs: Specs,
+): BranchLayout {
+	const { graph, ins, outs } = solveGraph(edges, stream, isDown, gaps, specs);
 	const place = (id: string) =>
 		graph.node(id) as { x: number; y: number; width: number; height: number };
 	const placed = [...specs].map(([id, spec]) => ({
