@@ -165,7 +165,7 @@ def budgets() -> list[Budget]:
     return [
         Budget("commands", len(COMMANDS), 24),
         Budget("options in all help texts", len(shown_options()), 130),
-        Budget("names of options and of their keys", len(distinct_names()), 103),
+        Budget("names of options and of their keys", len(distinct_names()), 102),
         Budget("operations of the machine", len(operations()), 80),
         Budget("blocks in core of one family", len(lonely), 5, ", ".join(sorted(lonely))),
         Budget("arguments of a public function", arguments, 10, function),

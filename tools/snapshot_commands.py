@@ -24,7 +24,7 @@ EVERY = {
     "count": "count {} --json",
     "config": "config {} --json",
     "memory": "memory {} --json",
-    "memory/batch=3": "memory {} --context 48 --batch 3 --chunk all --json",
+    "memory/batch=3": "memory {} --context 48 --batch 3 --batch-tokens all --json",
     "memory/train": "memory {} --training --json",
     "memory/lora": "memory {} --lora r=16,targets=all --json",
     "fit": "fit {} --json",

@@ -346,7 +346,7 @@ def memory(
     context: Tokens | Sequence[Tokens] | None = None,
     batch: int = 1,
     images: str = "",
-    chunk: Tokens = 2048,
+    batch_tokens: Tokens = 2048,
     part: Literal["text", "main"] | None = None,
 ) -> MemoryReport: ...
 @overload
@@ -359,7 +359,7 @@ def memory(
     context: Tokens | Sequence[Tokens] | None = None,
     batch: int = 1,
     images: str = "",
-    chunk: Tokens = 2048,
+    batch_tokens: Tokens = 2048,
     part: Literal["text", "main"] | None = None,
 ) -> MemoryReport | WeightsReport: ...
 def memory(
@@ -371,7 +371,7 @@ def memory(
     context: Tokens | Sequence[Tokens] | None = None,
     batch: int = 1,
     images: str = "",
-    chunk: Tokens = 2048,
+    batch_tokens: Tokens = 2048,
     part: Literal["text", "main"] | None = None,
 ) -> MemoryReport | WeightsReport:
     """Compute the memory that inference needs, line by line with formulas.
@@ -388,7 +388,7 @@ def memory(
     context: Tokens of each sequence: 8192, 128k, max; several for a table.
     batch: Number of sequences.
     images: Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024.
-    chunk: Prompt tokens per forward pass, or all.
+    batch_tokens: Prompt tokens per forward pass, or all.
     part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
         layers, too.
     """
@@ -401,7 +401,7 @@ def memory(
         context=context,
         batch=batch,
         images=images,
-        chunk=chunk,
+        batch_tokens=batch_tokens,
         part=part,
     )
     return answer_memory(load(model), question)
@@ -1215,15 +1215,15 @@ def answer_memory(model: Model, question: MemoryQuestion) -> MemoryReport | Weig
     if isinstance(model, TensorModel) and model.computed is None:
         return _memory_of_weights(model, question)
     loaded = with_passes(model)
-    if question.chunk != PREFILL_CHUNK and loaded is not model:
-        raise ArgumentError("chunk", " is for decoders: an encoder reads whole prompts")
+    if question.batch_tokens != PREFILL_CHUNK and loaded is not model:
+        raise ArgumentError("batch_tokens", " is for decoders: an encoder reads whole prompts")
     loaded = _part(loaded, question.part)
     name, imatrix = _imatrix(question.dtype)
     inference = MemoryRequest(
         dtype=name,
         kv_dtype=question.kv_dtype,
         batch=question.batch,
-        chunk=MAX_TOKENS - 1 if question.chunk == "all" else int(question.chunk),
+        chunk=MAX_TOKENS - 1 if question.batch_tokens == "all" else int(question.batch_tokens),
         imatrix=imatrix,
         images=_images(question.images),
     )

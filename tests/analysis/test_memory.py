@@ -57,7 +57,7 @@ SHOWN = {
         "--on",
         "mem=48GiB",
     ),
-    "qwen3-next-80b-a3b": ("--context", "64k", "--dtype", "awq", "--chunk", "all"),
+    "qwen3-next-80b-a3b": ("--context", "64k", "--dtype", "awq", "--batch-tokens", "all"),
 }
 
 
@@ -418,8 +418,8 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
         (("--context", "9" * 12), "context should be from 1 to 4,294,967,295, not 999,999,999,999"),
         (("--context", "4q"), "unknown unit q"),
         (
-            ("--chunk", "0"),
-            "--chunk: 0 is too small for a number of tokens",
+            ("--batch-tokens", "0"),
+            "--batch-tokens: 0 is too small for a number of tokens",
         ),
         (("--on", "mem=24G"), "by 1,000 or by 1,024"),
         (("--on", "mem=24"), "it has no unit"),

@@ -274,7 +274,7 @@ def test_memory_has_both_caches_and_whole_prompts() -> None:
     with pytest.raises(llamath.LlamathError, match="packs some matrices"):
         llamath.memory(keys, dtype="bnb-nf4")
     with pytest.raises(llamath.LlamathError, match="an encoder reads whole prompts"):
-        llamath.memory(keys, chunk=512)
+        llamath.memory(keys, batch_tokens=512)
     with pytest.raises(llamath.LlamathError, match="as an encoder-decoder model"):
         llamath.training_memory(keys)
 

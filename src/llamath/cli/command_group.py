@@ -104,6 +104,7 @@ MOVED_OPTIONS: Mapping[str, str] = {
     "same --base": "llamath same MODEL B --adapter ADAPTER",
     "design --against": "--like MODEL",
     "memory --train": "--training",
+    "memory --chunk": "--batch-tokens TOKENS",
     "fit --train": "--tokens COUNT",
     "fit --calibration": "--on FILE",
     "fit --memory-fraction": "--engine-args '--gpu-memory-utilization F'",

@@ -125,7 +125,7 @@ class MemoryQuestion(Question):
     )
     batch: int = BATCH
     images: str = IMAGES
-    chunk: int | str = ask(
+    batch_tokens: int | str = ask(
         TOKENS.or_word("all"), default=PREFILL_CHUNK, help="Prompt tokens per forward pass, or all."
     )
     part: Literal["text", "main"] | None = PART

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...checkpoint.naming.stored_layouts import count_groups, layout_params_at, values_last
 from ...checkpoint.open import cached_copy, is_remote_name, names_checkpoint, open_checkpoint
 from ...core.expr import Expr, total
-from ...core.tree import LETTERS, Block, Folded, Stack, Weight, fold, walk
+from ...core.tree import LETTERS, Block, Folded, Leaf, Stack, Weight, fold
 from ...model import FamilyModel
 from ...utils.errors import Call, Name, safe
 from ...utils.named_tuple import NamedTuple
@@ -164,8 +165,7 @@ def _part(
 ) -> str:
     """Return the part of a stored tensor that a weight is, as an index."""
     sizes = [y.weight.shape[0] for y in parts]
-    leaf = next(y for y in walk(tree) if y.pattern == parts[i].pattern)
-    params = layout_params_at(tree, leaf)
+    params = layout_params_at(tree, _first_leaf(tree, parts[i].pattern))
     groups = count_groups(words, [int(n) for n in sizes], params)
     order = values_last(list(range(len(parts))), words)
     at = order.index(i)
@@ -179,6 +179,32 @@ def _part(
     before, end = [inside[j] for j in order[:at]], at == len(order) - 1
     part = _range(before, inside[i], end, written).removeprefix("[")
     return f".unflatten(0, ({written(unit)}, -1))[:, {part}.flatten(0, 1)"
+
+
+def _first_leaf(tree: Block, pattern: str) -> Leaf:
+    """Return the first leaf of a pattern, without walking the others: there may be 100,000."""
+    indices, weight = _first_weight(tree, pattern.split("."), ())
+    return Leaf(pattern, indices, weight, "")
+
+
+def _first_weight(
+    block: Block, path: list[str], indices: tuple[int, ...]
+) -> tuple[tuple[int, ...], Weight]:
+    name, *rest = path
+    child = dict(block.children)[name]
+    if isinstance(child, Weight):
+        return indices, child
+    if isinstance(child, Block):
+        return _first_weight(child, rest, indices)
+    left = {id(x) for x, _ in child.distinct()}
+    for i, x in enumerate(child, child.first):
+        if id(x) in left:
+            left.remove(id(x))
+            with suppress(KeyError):  # of blocks without such a weight
+                return _first_weight(x, rest[1:], (*indices, i))
+        if not left:
+            break
+    raise KeyError(name)
 
 
 def _range(before: list[Expr], size: Expr, end: bool, written: Callable[[int], str]) -> str:

@@ -52,7 +52,7 @@ def _passes(report: MemoryReport) -> Iterator[tuple[Any, ...]]:
     if cache.state:
         yield "state per sequence", cache.state // report.batch, "at any context"
     # an encoder reads whole prompts
-    option = "" if isinstance(report.model.tree, EncoderDecoder) else " (--chunk)"
+    option = "" if isinstance(report.model.tree, EncoderDecoder) else " (--batch-tokens)"
     at_once = f"{format_count(report.chunk, 'token')} at once{option}"
     yield "activations, prefill", report.prefill, at_once
     yield "activations, decode", report.decode, "one token of each sequence"
