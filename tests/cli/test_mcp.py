@@ -188,7 +188,7 @@ def test_errors_and_notes_reach_the_agent(typed: Typed) -> None:
         texts[9].startswith("DeepSeek V3: 671,026,419,200 parameters")
         and found[9].structured_content is None
     )
-    assert "13,158,811 characters" in found[9].content[1].text
+    assert "13,158,883 characters" in found[9].content[1].text
 
 
 def test_without_the_sdk_the_error_says_what_to_install(
