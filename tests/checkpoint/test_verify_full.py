@@ -632,6 +632,6 @@ def test_sums_are_written_without_numpy(monkeypatch: pytest.MonkeyPatch, tmp_pat
     shutil.copytree("examples/tiny-llama", tmp_path / "x")
     monkeypatch.setitem(sys.modules, "numpy", None)
     assert (
-        run(str(tmp_path / "x"), "-o", str(tmp_path / "SUMS")).exit_code == 0
+        run(str(tmp_path / "x"), "-o", str(tmp_path / "x" / "SHA256SUMS")).exit_code == 0
         and (tmp_path / "x" / "SHA256SUMS").exists()
     )
