@@ -347,9 +347,13 @@ def _plain_bytes(by_codec: dict[str, int]) -> int:
 
 
 def _unquantized_groups(storage: WeightStorage) -> Iterator[str]:
-    """Yield the parts of the model whose weights are in 16 bits or more, largest first."""
-    sizes: dict[str, int] = {}
+    """Yield the parts of the model of which most is in 16 bits or more, largest first: experts in
+    4 bits may have biases in 16.
+    """
+    plain: dict[str, int] = {}
+    packed: dict[str, int] = {}
     for x in storage.weights:
-        if _is_plain(x.codec):
-            sizes[x.leaf.group] = sizes.get(x.leaf.group, 0) + x.total
-    yield from sorted(sizes, key=lambda name: -sizes[name])
+        sizes = plain if _is_plain(x.codec) else packed
+        sizes[x.leaf.group] = sizes.get(x.leaf.group, 0) + x.total
+    most = (name for name in plain if plain[name] > packed.get(name, 0))
+    yield from sorted(most, key=lambda name: -plain[name])
