@@ -332,6 +332,20 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         assert tab.locator("#speed table").count() == 1
 
 
+def test_batch_chart_ends_at_the_sequences_that_fit(browser: Any, tmp_path: Path) -> None:
+    at = {"batch": "1", "dtype": "bf16", "kv": "bf16"}
+    with Tab(browser, tmp_path, page_of("qwen3-next-80b-a3b"), width=NARROW) as tab:
+        for count, context, ends_there in ((2, "8192", True), (8, "8192", True), (8, "16", False)):
+            go_to(tab, f"card=h200&gpus={count}&context={context}")
+            on = find_device("h200")
+            most = library_fit("qwen3-next-80b-a3b", at | {"context": context}, on, count).max_batch
+            label = tab.get_attribute("#speed [aria-label^='Decode against']", "aria-label")
+            text = tab.text_content("#speed")
+            assert ("the most that fit" in label) == ("as many as fit" in text) == ends_there
+            end = f"{most:,}" if ends_there else "4,096"
+            assert f"up to {end} sequences" in label and f"tokens/s at {end}" in text
+
+
 def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
     for slug in ("llama-3.1-405b", "deepseek-v3"):
         with Tab(browser, tmp_path, page_of(slug)) as tab:

@@ -53,6 +53,7 @@ function Picture({ sized, gpu, most, width }: Props & { width: number }) {
 	const height = 340;
 	const marks = batchesThatFit(most);
 	const end = Math.max(marks.at(-1)!, 2);
+	const isMost = most !== null && BigInt(marks.at(-1)!) === most;
 	const batches = Array.from({ length: POINTS + 1 }, (_, i) => end ** (i / POINTS));
 	const points = batches.map((b) => pointAt(sized, gpu, b));
 	const caches = points.map((p) => cacheBytes(sized, p));
@@ -87,7 +88,7 @@ function Picture({ sized, gpu, most, width }: Props & { width: number }) {
 			height={height}
 			viewBox={`0 0 ${width} ${height}`}
 			role="img"
-			aria-label={`Decode against the batch, up to ${grouped(marks.at(-1)!)} sequences, ${most === null ? "any number fits" : "the most that fit"}: ${marks
+			aria-label={`Decode against the batch, up to ${grouped(marks.at(-1)!)} sequences, ${isMost ? "the most that fit" : most === null ? "any number fits" : "more fit"}: ${marks
 				.map((b) => pointAt(sized, gpu, b))
 				.map(
 					(p) =>
@@ -179,7 +180,7 @@ function Picture({ sized, gpu, most, width }: Props & { width: number }) {
 					),
 			)}
 			<text class="muted" x={(box.left + box.right) / 2} y={height - 6} text-anchor="middle">
-				sequences{most !== null && ", as many as fit"}
+				sequences{isMost && ", as many as fit"}
 			</text>
 		</svg>
 	);

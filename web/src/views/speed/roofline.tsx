@@ -22,8 +22,8 @@ interface Props {
 /** Batches in powers of four, as far as they fit, and the largest. */
 export function batchesThatFit(most: bigint | null, limit = 4096): number[] {
 	const end = most === null ? limit : Math.min(Number(most), limit);
-	const found = Array.from({ length: 8 }, (_, i) => 4 ** i).filter((n) => n <= end);
-	return end > found.at(-1)! * 1.9 ? [...found, end] : found;
+	const found = Array.from({ length: 8 }, (_, i) => 4 ** i);
+	return [...found.filter((n) => n * 1.9 <= end), end];
 }
 
 const power = (n: number) => (n < 1 ? String(n) : groupedNumber(n));
