@@ -408,13 +408,13 @@ def test_printed_gallery_has_the_models_without_controls(tab: Any) -> None:
     )
 
 
-def open_config(tab: Any, folder: Path, config: dict[str, Any]) -> None:
-    (folder / "config.json").write_text(json.dumps(config))
-    tab.set_input_files("#file-input", str(folder / "config.json"))
+def open_config(tab: Any, folder: Path, config: dict[str, Any], name: str = "config.json") -> None:
+    (folder / name).write_text(json.dumps(config))
+    tab.set_input_files("#file-input", str(folder / name))
 
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
-@pytest.mark.parametrize("slug", ["llama-3.1-70b", "llama-2-13b", "gpt2-xl", "deepseek-v3"])
+@pytest.mark.parametrize("slug", ["llama-3.1-70b", "qwen2.5-7b", "gpt2-xl", "deepseek-v3"])
 def test_config_of_every_known_form_is_counted(
     tab: Any, site: Path, tmp_path: Path, slug: str, at: str
 ) -> None:
@@ -425,6 +425,16 @@ def test_config_of_every_known_form_is_counted(
     assert shown_text(tab, "[data-part=designed]") == f"{model.parameters.total:,}"
     own = json.loads(tab.text_content("pre[aria-label='config.json']"))
     assert llamath.load(own).parameters.total == model.parameters.total
+
+
+@pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
+def test_params_json_opens_in_the_gallery(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
+    params = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256}
+    params |= {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "norm_eps": 1e-5}
+    visit(tab, (site / at).as_uri())
+    open_config(tab, tmp_path, params, "params.json")
+    tab.wait_for_selector("[data-part=designed]")
+    assert shown_text(tab, "[data-part=designed]") == "8,030,261,248"
 
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])

@@ -471,7 +471,7 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
     other = tmp_path / "config.json"
     for changes in (
         {"attention_bias": True},
-        {"model_type": "qwen3"},
+        {"model_type": "olmo2"},
         {"tie_word_embeddings": None},
         {"num_hidden_layers": None},
         {"unheard_of": 1},
@@ -479,6 +479,69 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
         other.write_text(json.dumps({**llamath.load("llama-3-8b").config.data, **changes}))
         result = drop(tab, other)
         assert result["wrong"] and "llamath export" in result["wrong"], changes
+
+
+SHAPED_LIKE_LLAMA = ("llama", "mistral", "qwen2", "qwen3", "gemma")
+
+
+def test_configs_of_common_families_open_in_every_page(browser: Any, tmp_path: Path) -> None:
+    models = [llamath.load(x) for x in slugs()]
+    configs = {
+        x.name: x
+        for x in models
+        if x.family.name in SHAPED_LIKE_LLAMA
+        and not x.tree.is_multimodal
+        and not x.config.data.get("attention_bias")
+    }
+    assert len(configs) > 20
+    path, refused = tmp_path / "config.json", []
+    with Tab(browser, tmp_path, page_of("deepseek-v3")) as tab:
+        for model in configs.values():
+            path.write_text(json.dumps(dict(model.config.data)))
+            if count_in_page(tab, path) != model.parameters.total:
+                refused.append((model.name, count_in_page(tab, path)))
+        assert not refused
+        assert drop(tab, path)["wrong"] is None
+        shown = json.loads(tab.text_content("pre[aria-label='config.json']"))
+        assert llamath.load(shown).parameters.total == model.parameters.total
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_params_json_is_counted_like_the_library(browser: Any, tmp_path: Path, seed: int) -> None:
+    rng, path = random.Random(seed), tmp_path / "params.json"
+    with Tab(browser, tmp_path, page_of("deepseek-v3")) as tab:
+        for _ in range(40):
+            heads = rng.choice((4, 8, 12, 32))
+            params = {
+                "dim": heads * 2 * rng.randint(1, 90),
+                "n_layers": rng.randint(1, 9),
+                "n_heads": heads,
+                "vocab_size": rng.randint(1, 200_000),
+                "norm_eps": 1e-5,
+                **({"n_kv_heads": heads // rng.choice((1, 2, 4))} if rng.random() < 0.6 else {}),
+                **({"multiple_of": rng.choice((1, 7, 256, 1024))} if rng.random() < 0.6 else {}),
+            }
+            if rng.random() < 0.7:
+                params["ffn_dim_multiplier"] = rng.choice((0.7, 0.29, 1.1, 1.3, 1, 2.67))
+            path.write_text(json.dumps(params))
+            assert count_in_page(tab, path) == llamath.load(path).parameters.total, params
+
+
+def count_in_page(tab: Any, path: Path) -> int | str:
+    """Return the total of a config as the page counts it, or why it does not."""
+    return tab.evaluate(
+        """async (text) => {
+          const { data, readConfig, designedModel, decodeSizes, evaluateDesign } = llamath;
+          try {
+            const { like, sizes } = await readConfig(new File([text], "config.json"), data);
+            const { design } = designedModel(data, like);
+            return Number(evaluateDesign(design, decodeSizes(design, sizes)).total);
+          } catch (error) {
+            return error.message;
+          }
+        }""",
+        path.read_text(),
+    )
 
 
 def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
@@ -538,7 +601,19 @@ ANSWERS = {
     ),
     "params.json": (
         json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}).encode(),
-        "this is Meta's params.json of a model (32 layers, width 4096), whose FFN size this page cannot compute. The command line knows more families: `llamath count params.json`",
+        "vocab_size is −1, which leaves it to the tokenizer: set it in the file",
+    ),
+    "latent.json": (
+        b'{"dim": 4096, "n_layers": 32, "n_heads": 32, "q_lora_rank": 512}',
+        "q_lora_rank is no key of Meta's params.json that this page knows",
+    ),
+    "zero.json": (
+        b'{"dim": 0, "n_layers": 32, "n_heads": 32, "vocab_size": 9}',
+        "dim is not a whole number of at least 1",
+    ),
+    "factor.json": (
+        b'{"dim": 64, "n_layers": 2, "n_heads": 2, "vocab_size": 9, "ffn_dim_multiplier": "x"}',
+        "ffn_dim_multiplier is not a positive number",
     ),
     "deep.json": (
         b'{"model_type": "llama", "num_hidden_layers": 1000000000000000000}',
@@ -549,15 +624,15 @@ ANSWERS = {
         "num_hidden_layers is 1000000000; at most 100000",
     ),
     "other.json": (
-        b'{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 3584}',
-        'it describes model_type "qwen2" (Qwen2ForCausalLM, 28 layers, width 3584), and this page has the closed forms of Llama 3 8B',
+        b'{"model_type": "olmo2", "architectures": ["Olmo2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 3584}',
+        'it describes model_type "olmo2" (Olmo2ForCausalLM, 28 layers, width 3584), and this page counts configs of llama, mistral, qwen2, qwen3, gemma',
     ),
     "a b's.json": (
-        b'{"model_type": "qwen2"}',
+        b'{"model_type": "olmo2"}',
         "`llamath count 'a b'\\''s.json'`, and for a page `llamath export 'a b'\\''s.json' -o page.html`",
     ),
-    "-x.json": (b'{"model_type": "qwen2"}', "`llamath count './-x.json'`"),
-    "a\u202eb.json": (b'{"model_type": "qwen2"}', "`llamath count FILE`"),
+    "-x.json": (b'{"model_type": "olmo2"}', "`llamath count './-x.json'`"),
+    "a\u202eb.json": (b'{"model_type": "olmo2"}', "`llamath count FILE`"),
     "bad.index.json": (b'{"weights": []}', "the file contains no weight_map"),
     "model.safetensors.index (1).json": (b'{"weights": []}', "the file contains no weight_map"),
     "utf16.json": (UTF_16, "it is UTF-16 text, not JSON"),

@@ -7,11 +7,13 @@ multiple_of⌉` (llama's `model.py`).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.config import Config
+from ..core.expr import Expr, ceil_div, floor_div
 from ..utils.errors import ConfigError, nearest, safe
 from ..utils.record_type import Record
 
@@ -65,10 +67,40 @@ LLAMA3_ROPE_SCALING = {
 
 def ffn_width(dim: int, multiple_of: int, multiplier: float | None) -> int:
     """Return the width of the MLP by Meta's rule."""
-    width = int(2 * (4 * dim) / 3)
+    width = unscaled_ffn_width(dim)
     if multiplier is not None:
         width = int(multiplier * width)
-    return multiple_of * ((width + multiple_of - 1) // multiple_of)
+    return round_up_to_multiple(width, multiple_of)
+
+
+def unscaled_ffn_width(dim: int) -> int:
+    """Return ⌊8 · dim / 3⌋, the width before `ffn_dim_multiplier`."""
+    return floor_div(8 * dim, 3)
+
+
+def round_up_to_multiple(width: int, multiple_of: int) -> int:
+    """Return multiple_of · ⌈width / multiple_of⌉."""
+    return multiple_of * ceil_div(width, multiple_of)
+
+
+def params_rule() -> dict[str, Any]:
+    """Return the conversion of a `params.json` to Hugging Face's keys as data: its keys with their
+    defaults, the same keys of a config, those that have one value, and the width of the MLP.
+    """
+    names = {key: name for key, name in META_NAME_OF_KEY.items() if name in ModelArgs.fields}
+    names |= {key: key for key in ("vocab_size", "rope_theta")}
+    names |= {key: name for name, key in _EXTRA_KEYS.items()}
+    config = args_to_config(ModelArgs(vocab_size=1))
+    width = unscaled_ffn_width(Expr.variable("dim", 0))
+    rounded = round_up_to_multiple(Expr.variable("width", 0), Expr.variable("multiple_of", 1))
+    return {
+        "defaults": json.dumps({key: getattr(ModelArgs, key) for key in ModelArgs.fields}),
+        "names": names,
+        "constant": json.dumps({key: x for key, x in config.items() if key not in names}),
+        "scaling": json.dumps(LLAMA3_ROPE_SCALING),
+        "width": Expr.const(width).to_expression_json(),
+        "rounded": Expr.const(rounded).to_expression_json(),
+    }
 
 
 META_NAME_OF_KEY = {

@@ -2,7 +2,7 @@
 // expressions of them.
 import type { Expression } from "./expressions";
 import { value } from "./expressions";
-import type { ModelData } from "./data";
+import type { ModelData, PageData } from "./data";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
 
@@ -44,6 +44,24 @@ export interface Design {
 }
 
 export const designOf = (model: ModelData) => model.design as Design;
+
+/** A model whose dimensions can be changed: the page's, or that of a family whose forms it has. */
+export interface DesignedModel {
+	/** Its value of the setting `like`. */
+	like: string;
+	name: string;
+	design: Design;
+}
+
+export const designedModels = (data: PageData): DesignedModel[] => [
+	...data.models.map((x, i) => ({ like: "ab"[i]!, name: x.name, design: designOf(x) })),
+	...(data.known ?? []),
+];
+
+export const designedModel = (data: PageData, like: string): DesignedModel => {
+	const known = designedModels(data);
+	return known.find((x) => x.like === like) ?? known[0]!;
+};
 
 /** Dimensions by letter, and whether the head is tied. */
 export interface Dimensions {

@@ -97,7 +97,7 @@ const LOAD = [...SIZING, "block"];
 export const SETTINGS = {
 	view: setting(listed<View | GalleryView>()),
 	section: setting(matching(/^[a-z][a-z-]{0,30}$/)),
-	like: setting(listed("a", "b"), "a"),
+	like: setting(listed(), "a"),
 	sizes: setting(matching(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/), "", [
 		"design",
 	]),

@@ -7,7 +7,7 @@ import { state, stateWith } from "./state";
 import { chosenGpu, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { memoryPerGpu } from "./sizing/gpu_memory";
 import { speedLimits } from "./sizing/speed_limits";
-import { decodeSizes, evaluateDesign, formatPpm, parseCount } from "./design";
+import { decodeSizes, designedModel, evaluateDesign, formatPpm, parseCount } from "./design";
 import { isConfig, readConfig } from "./files/config";
 import { indexFormats, readHeader } from "./files/headers";
 import { FileError } from "./files/strict_json";
@@ -29,6 +29,7 @@ Object.assign(globalThis, {
 		customGpu,
 		evaluateDesign,
 		decodeSizes,
+		designedModel,
 		parseCount,
 		formatPpm,
 		isConfig,

@@ -6,10 +6,10 @@ Pages from a disk may load scripts, and no other files.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..family_designs import design_structure, family_designs
 from ..server.page_html import compressed_json
 
 FORMS = "assets/forms.js"
@@ -22,27 +22,9 @@ def form_of(model_id: str, name: str, design: Mapping[str, Any]) -> dict[str, An
 
 
 def forms_script(forms: Sequence[Mapping[str, Any]]) -> str:
-    """Return the script; of models that differ in nothing but dimensions, it has the first."""
-    distinct = {_structure(x["design"]): x for x in reversed(forms)}
+    """Return the script; of models that differ in nothing but dimensions, it has the first, and
+    families that no model has open on the page of the first.
+    """
+    families = [x | {"id": forms[0]["id"]} for x in family_designs() if forms]
+    distinct = {design_structure(x["design"]): x for x in reversed([*forms, *families])}
     return f'llamathForms="{compressed_json(list(reversed(distinct.values())))}";\n'
-
-
-def _structure(design: Mapping[str, Any]) -> str:
-    """Return what decides which configs a design counts, and its letters, as text."""
-    neutral = set(design["neutral"])
-    fixed = [
-        [x["key"], x["text"]]
-        for x in design["config"]
-        if x["form"] is None and x["key"] not in neutral
-    ]
-    letters = [[x["letter"], x["key"], x["absent"]] for x in design["letters"]]
-    return json.dumps(
-        [
-            design["type"],
-            sorted(fixed),
-            letters,
-            design["defaults"],
-            design["neutral"],
-            design["tied"] is None,
-        ]
-    )

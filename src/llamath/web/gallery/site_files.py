@@ -23,6 +23,7 @@ from ...render.report import Report
 from ...render.tables import Column, Table
 from ...utils.errors import Argument, LlamathError, safe, writing
 from ...utils.number_format import format_count
+from ..family_designs import with_family_designs
 from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.live.live_data import bundled_live_parts
 from ..page_data.page_data import build_page_data
@@ -234,7 +235,7 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
     }
     live = bundled_live_parts([model])
     try:
-        data = build_page_data([model], live) | {"gallery": links}
+        data = with_family_designs(build_page_data([model], live)) | {"gallery": links}
     except CountedOnly:
         if is_wanted:
             raise

@@ -19,6 +19,7 @@ from ...checkpoint.formats.gguf import (
     MAX_TENSORS,
     REQUIRED_TYPES,
 )
+from ...checkpoint.meta_args import params_rule
 from ...config_keys import NO_EFFECT
 from ...families.model_class import HEADED
 from ...utils.file_diagnosis import page_objects, page_patterns
@@ -77,6 +78,7 @@ def file_formats() -> dict[str, Any]:
             "many": MAX_TENSORS,
         },
         "headed": list(HEADED),
+        "params": params_rule(),
         "nothing": sorted(set(NO_EFFECT) - _IDENTITY_KEYS),
     }
 

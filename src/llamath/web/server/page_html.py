@@ -38,9 +38,10 @@ def model_page(models: Sequence[FamilyModel], live: LiveParts | None = None) -> 
     one.
     """
     # much is imported, which the server itself does not need
+    from ..family_designs import with_family_designs
     from ..page_data.page_data import build_page_data
 
-    return page_from_data(build_page_data(models, live), live)
+    return page_from_data(with_family_designs(build_page_data(models, live)), live)
 
 
 def page_from_data(

@@ -3,6 +3,7 @@
 import "./export.css";
 import { useState } from "preact/hooks";
 import { data } from "../../lib/data";
+import { designedModel } from "../../lib/design";
 import { grouped } from "../../lib/format";
 import { settingTexts, state, writeState } from "../../lib/state";
 import type { SettingName } from "../../lib/settings";
@@ -35,9 +36,9 @@ const modelName = (id = "") =>
 		? document.getElementById(`${FILES}-title`)!.textContent!
 		: state.view === "difference"
 			? data.models.map((x) => x.name).join(" → ")
-			: data.models[
-					state.view === "b" || (state.view === "design" && state.like === "b") ? 1 : 0
-				]!.name;
+			: state.view === "design"
+				? designedModel(data, state.like).name
+				: data.models[state.view === "b" ? 1 : 0]!.name;
 
 /**
  * The model and the settings of a section: those that it shows, and others that are not at their

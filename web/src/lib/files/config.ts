@@ -1,15 +1,18 @@
 // Reading a config.json in the page: its dimensions open the Design view, and keys that change no
 // weight are kept.
 import type { PageData } from "../data";
-import { designOf, encodeSizes, type Design, type Dimensions } from "../design";
+import { designedModels, encodeSizes, type Design, type Dimensions } from "../design";
 import { value } from "../expressions";
 import { refuseOther, type FormatData } from "./headers";
+import { configOfParams, isParams } from "./params";
 import { shellWord } from "./shell_word";
 import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
 
 const MAX_CONFIG_BYTES = 32 * 2 ** 20;
 const MAX_CONFIG_VALUES = 2 ** 19;
 const MAX_LAYERS = 100_000n;
+/** More types of models are not listed in a message. */
+const MAX_TYPES = 8;
 const TIED = "tie_word_embeddings";
 
 type Config = Map<string, Json>;
@@ -17,7 +20,7 @@ type Config = Map<string, Json>;
 /** A config as the Design view opens it. */
 export interface OpenedConfig {
 	view: "design";
-	like: "a" | "b";
+	like: string;
 	sizes: string;
 }
 
@@ -87,6 +90,7 @@ function readDimensions(
 	config: Config,
 	design: Design,
 	{ nothing, headed }: FormatData,
+	name: string,
 ): Dimensions {
 	const keys = new Set(design.letters.map((x) => x.key));
 	const neutral = new Set([...nothing, ...design.neutral]);
@@ -104,7 +108,9 @@ function readDimensions(
 		refuseIf(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
 		refuseIf(n === null || (n === undefined && !x.absent.form), "given", x.key);
 	}
-	const tied = config.get(TIED);
+	const ownTying = design.defaults.find((x) => x.key === TIED);
+	const tied =
+		config.has(TIED) || !ownTying ? config.get(TIED) : (JSON.parse(ownTying.text) as boolean);
 	refuseIf(design.tied !== null && typeof tied !== "boolean", "given", TIED);
 	const own = [...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)];
 	const ownValues = new Map(
@@ -131,7 +137,7 @@ function readDimensions(
 			? ownValues.has(key) &&
 				canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!)
 			: defaultKeys.has(key);
-		refuseIf(!isEqual, "other", key.slice(0, 80));
+		refuseIf(!isEqual, "other", key.slice(0, 80), name);
 	}
 	return { values, tied: design.tied === null ? null : (tied as boolean) };
 }
@@ -142,9 +148,6 @@ function withDefaults({ values, tied }: Dimensions, design: Design): Dimensions 
 	for (const x of design.letters) all[x.letter] ??= value(x.absent.form!, values);
 	return { values: all, tied };
 }
-
-const isMeta = (config: Config) =>
-	["dim", "n_layers", "n_heads"].every((key) => config.has(key)) && !config.has("model_type");
 
 /** A model whose closed forms are known. */
 export interface Known {
@@ -176,7 +179,7 @@ function described(config: Config): string {
 /** Refuses JSON without a model type, by what it is. */
 function refuseOtherJson(config: Config, files: FormatData): void {
 	const isNested = [...config.values()].some((x) => x instanceof Map && x.has("model_type"));
-	if (config.has("model_type") || isNested || isMeta(config)) return;
+	if (config.has("model_type") || isNested || isParams(config)) return;
 	const found = files.objects.find(([, keys]) => keys.every((key) => config.has(key)));
 	refuse(found ? "other json" : "no type", found?.[0]);
 }
@@ -187,7 +190,7 @@ export async function parseConfig(file: File, files: FormatData): Promise<Config
 	const config = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES);
 	if (!(config instanceof Map)) return refuse("object");
 	refuseOtherJson(config, files);
-	return config;
+	return isParams(config) ? configOfParams(config, files.params) : config;
 }
 
 /**
@@ -199,28 +202,26 @@ export function matchConfig(
 	known: readonly Known[],
 	files: FormatData,
 ): { index: number; dimensions: Dimensions } {
-	if (isMeta(config)) return refuse("meta", described(config));
 	const type = config.get("model_type");
-	let why: unknown = null;
+	let why: FileError | null = null;
 	for (const [index, { design, name }] of known.entries()) {
 		if (!design.letters.length || design.type !== type) continue;
 		try {
 			return {
 				index,
-				dimensions: withDefaults(readDimensions(config, design, files), design),
+				dimensions: withDefaults(readDimensions(config, design, files, name), design),
 			};
 		} catch (error) {
 			if (!(error instanceof FileError)) throw error;
-			why ??= new FileError(
-				known.length > 2 ? `${error.message} (the nearest is ${name})` : error.message,
-			);
+			why ??= error;
 		}
 	}
 	if (why) throw why;
+	const types = [...new Set(known.map((x) => x.design.type).filter(Boolean))];
 	return refuse(
 		"forms",
 		described(config),
-		known.length > 2 ? `${known.length} other models` : known.map((x) => x.name).join(" and "),
+		types.length > MAX_TYPES ? `${types.length} other types` : types.join(", "),
 	);
 }
 
@@ -240,17 +241,15 @@ export async function readConfig(file: File, data: PageData): Promise<OpenedConf
 	const files = data.files as FormatData;
 	const config = await parseConfig(file, files);
 	try {
-		const { index, dimensions } = matchConfig(
-			config,
-			data.models.map((x) => ({ name: x.name, design: designOf(x) })),
-			files,
-		);
+		const known = designedModels(data);
+		const { index, dimensions } = matchConfig(config, known, files);
+		const { like, design } = known[index]!;
 		Object.assign(keptKeys, {
-			like: "ab"[index],
+			like,
 			name: file.name,
-			entries: neutralKeys(config, designOf(data.models[index]!), files.nothing),
+			entries: neutralKeys(config, design, files.nothing),
 		});
-		return { view: "design", like: index ? "b" : "a", sizes: encodeSizes(dimensions) };
+		return { view: "design", like, sizes: encodeSizes(dimensions) };
 	} catch (error) {
 		throw withCommands(error, file);
 	}

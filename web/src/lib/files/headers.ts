@@ -1,5 +1,6 @@
 // Readers of safetensors and GGUF headers; they reject the same files as the library's Python
 // readers.
+import type { ParamsRule } from "./params";
 import { shellWord } from "./shell_word";
 import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
 
@@ -23,6 +24,7 @@ export interface FormatData {
 	limits: Record<string, number>;
 	headed: string[];
 	nothing: string[];
+	params: ParamsRule;
 }
 
 export interface Formats extends Omit<FormatData, "types" | "plain" | "ggml" | "typed"> {

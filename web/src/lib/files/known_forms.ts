@@ -6,6 +6,8 @@ import { decompress } from "../read_data";
 export interface GalleryForm extends Known {
 	/** The file name of the model's page, without its ending. */
 	id: string;
+	/** The family, where the model is not of the gallery. */
+	like?: string;
 }
 
 interface ScriptPolicy {

@@ -36,9 +36,10 @@ export async function openInSite(file: File, forms: string, link: string): Promi
 	const known = await loadForms(forms);
 	try {
 		const { index, dimensions } = matchConfig(config, known, files);
-		const { id, name } = known[index]!;
+		const { id, name, like } = known[index]!;
+		const design = { view: "design", ...(like && { like }), sizes: encodeSizes(dimensions) };
 		location.assign(
-			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams({ view: "design", sizes: encodeSizes(dimensions) })}`,
+			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams(design)}`,
 		);
 		return `${file.name}: its dimensions, counted like ${name}`;
 	} catch (error) {

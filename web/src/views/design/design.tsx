@@ -11,7 +11,8 @@ import { data } from "../../lib/data";
 import { formula, inShort, shareFormula, type Derivation } from "../../lib/derivation";
 import {
 	decodeSizes,
-	designOf,
+	designedModel,
+	designedModels,
 	encodeSizes,
 	evaluateDesign,
 	formatPpm,
@@ -265,16 +266,18 @@ function Parts({
 
 export function DesignView() {
 	const state = useAppState("like");
-	const model = data.models[state.like === "b" ? 1 : 0]!;
-	const design = designOf(model);
-	const likes = data.models.map((x, i) => [i ? "b" : "a", x.name] as const);
+	const { like, name, design } = designedModel(data, state.like);
+	// of the families one is a choice only while it is the chosen one
+	const likes = designedModels(data)
+		.filter((x, i) => i < data.models.length || x.like === like)
+		.map((x) => [x.like, x.name] as const);
 	const choice = likes.length > 1 && (
 		<Segmented
 			id="like"
 			label="Like"
 			options={likes}
-			chosen={state.like}
-			choose={(like) => (forgetKeptKeys(), change({ like, sizes: "" }))}
+			chosen={like}
+			choose={(to) => (forgetKeptKeys(), change({ like: to, sizes: "" }))}
 		/>
 	);
 	if (!design.letters.length)
@@ -283,11 +286,11 @@ export function DesignView() {
 				<h1>Design</h1>
 				{choice}
 				<p>
-					{model.name}: {design.why}
+					{name}: {design.why}
 				</p>
 			</div>
 		);
-	return <Designer key={model.name} design={design} name={model.name} choice={choice} />;
+	return <Designer key={name} design={design} name={name} choice={choice} />;
 }
 
 function Designer({
