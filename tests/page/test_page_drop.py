@@ -629,10 +629,10 @@ ANSWERS = {
     ),
     "a b's.json": (
         b'{"model_type": "olmo2"}',
-        "`llamath count 'a b'\\''s.json'`, and for a page `llamath export 'a b'\\''s.json' -o page.html`",
+        "llamath count 'a b'\\''s.json', and for a page llamath export 'a b'\\''s.json' -o page.html",
     ),
-    "-x.json": (b'{"model_type": "olmo2"}', "`llamath count './-x.json'`"),
-    "a\u202eb.json": (b'{"model_type": "olmo2"}', "`llamath count FILE`"),
+    "-x.json": (b'{"model_type": "olmo2"}', "llamath count './-x.json'"),
+    "a\u202eb.json": (b'{"model_type": "olmo2"}', "llamath count FILE"),
     "bad.index.json": (b'{"weights": []}', "the file contains no weight_map"),
     "model.safetensors.index (1).json": (b'{"weights": []}', "the file contains no weight_map"),
     "utf16.json": (UTF_16, "it is UTF-16 text, not JSON"),
@@ -650,7 +650,7 @@ ANSWERS = {
     "package.json": (b'{"name": "x"}', "it has no model_type, which every config.json has"),
     "weights.bin": (
         b"PK\3\4" + bytes(40),
-        "`llamath ls weights.bin` reads it, and executes nothing in it",
+        "llamath ls weights.bin reads it, and executes nothing in it",
     ),
     "weights.pth": (b"\x80\2}q\0.", "it is a pickle, such as an old PyTorch file"),
     "page.gguf": (b"<!doctype html><title>Sign in</title>", "it is an HTML page, not a checkpoint"),
@@ -667,7 +667,11 @@ ANSWERS = {
 def test_every_file_gets_a_clear_answer(tab: Any, tmp_path: Path) -> None:
     for name, (data, answer) in ANSWERS.items():
         (path,) = write_files(tmp_path, iter([(name, data)]))
-        assert answer in (drop(tab, path)["wrong"] or ""), name
+        wrong = drop(tab, path)["wrong"] or ""
+        assert answer in wrong and "`" not in wrong, name
+        commands = tab.locator(".wrong code").all_text_contents()
+        assert len(commands) == wrong.count("llamath "), name
+        assert all(x.startswith("llamath ") for x in commands), name
         tab.click(".wrong >> text=Close the file")
         assert not tab.locator(".wrong").count()
 
@@ -702,7 +706,7 @@ def test_folder_is_named_as_one(tab: Any) -> None:
     tab.wait_for_selector(".wrong")
     assert "it is a folder. Drop its config.json" in tab.text_content(
         ".wrong"
-    ) and "`llamath serve 'Llama 3'`" in tab.text_content(".wrong")
+    ) and "llamath serve 'Llama 3'" in tab.text_content(".wrong")
 
 
 def test_an_index_shows_its_files(tab: Any, tmp_path: Path) -> None:
@@ -845,4 +849,4 @@ def test_server_that_has_ended_is_named(browser: Any, tmp_path: Path) -> None:
         with served([llamath.load("gpt2")]) as short:
             visit(page, short.address)
         found = drop(page, config_file(tmp_path, "gpt2"))
-        assert "Does `llamath serve` still run?" in found["wrong"]
+        assert "Does llamath serve still run?" in found["wrong"]

@@ -442,6 +442,10 @@ async function readFiles(files: File[], server: string | null): Promise<Opened> 
 	};
 }
 
+/** Text whose commands stand between back-ticks, as in the messages of the library. */
+const withCode = (text: string): ComponentChildren =>
+	text.split("`").map((x, i) => (i % 2 ? <code key={i}>{x}</code> : x));
+
 const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
 
 interface Props {
@@ -562,17 +566,17 @@ export function Files({ openConfig, server, offer }: Props) {
 				/>
 			</div>
 			{opened?.wrong && (
-				<p class="callout wrong" role="alert">
-					<span id="file-wrong" tabIndex={-1}>
+				<div class="callout wrong" role="alert">
+					<p id="file-wrong" tabIndex={-1}>
 						{opened.wrong.startsWith(`the file ${opened.name}`)
 							? ""
 							: `${opened.name}: `}
-						{opened.wrong}
-					</span>{" "}
+						{withCode(opened.wrong)}
+					</p>
 					<button type="button" class="button" onClick={close}>
 						Close the file
 					</button>
-				</p>
+				</div>
 			)}
 			{opened && (opened.header || opened.index) && (
 				<div class="file" data-file={opened.name}>
