@@ -346,6 +346,19 @@ def test_batch_chart_ends_at_the_sequences_that_fit(browser: Any, tmp_path: Path
             assert f"up to {end} sequences" in label and f"tokens/s at {end}" in text
 
 
+def test_speed_that_stands_still_is_explained(browser: Any, tmp_path: Path) -> None:
+    at = {"context": "8192", "batch": "1", "dtype": "bf16", "kv": "bf16"}
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=NARROW) as tab:
+        said = tab.text_content("#hardware .plateau")
+        many, few = (int(x) for x in re.findall(r"(\d+) × (?:RTX|\()", said))
+        of = {n: library_fit("llama-3-8b", at, find_device("rtx-4090"), n) for n in (many, few)}
+        assert of[many].layout.tp == of[few].layout.tp
+        rates = [x.ceilings.decode.tokens_per_second for x in of.values() if x.ceilings]
+        assert f"{rates[0]:.2g}" == f"{rates[1]:.2g}"
+        for n, x in of.items():
+            assert f"TP {x.layout.tp}" in said and (x.layout.pp == 1 or f"PP {x.layout.pp}" in said)
+
+
 def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
     for slug in ("llama-3.1-405b", "deepseek-v3"):
         with Tab(browser, tmp_path, page_of(slug)) as tab:

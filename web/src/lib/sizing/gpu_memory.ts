@@ -117,10 +117,11 @@ function inferenceStages(sizes: Sizes, layout: LayoutData): Stage[] {
 	);
 }
 
+export const splitName = ({ replicas, layout }: Split) =>
+	`${replicas > 1 ? `${replicas} replicas of ` : ""}${layout.name}`;
+
 export const splitLabel = (split: Split, count: string) =>
-	count === "1"
-		? "one GPU"
-		: `${count} GPUs, ${split.replicas > 1 ? `${split.replicas} replicas of ` : ""}${split.layout.name}`;
+	count === "1" ? "one GPU" : `${count} GPUs, ${splitName(split)}`;
 
 function inferencePlan(sized: Omit<Sized, "plan">): Plan {
 	const { sizes, split, constants, variables, count } = sized;

@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
-import { grouped } from "../../lib/format";
+import { grouped, threeDigits } from "../../lib/format";
 import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
@@ -15,7 +15,7 @@ import {
 	shownCounts,
 	type Cell,
 } from "../../lib/sizing/fit";
-import { chosenDtypes } from "../../lib/sizing/gpu_memory";
+import { chosenDtypes, splitName } from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "../memory/context_warning";
 import { HardwareMatrix } from "./matrix";
 import { Verdict } from "./verdict";
@@ -28,6 +28,29 @@ function finding(smallest: Cell | null, dtype: string, counts: string[]): string
 	if (smallest)
 		return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it ${how}`;
 	return `Not even ${counts.at(-1)} of the largest GPU run it ${how} like this`;
+}
+
+/**
+ * Why more of a GPU are no faster, where that is so: they have the tensor parallelism of fewer. Of
+ * the chosen GPU, if it is one.
+ */
+function explainPlateau(rows: Cell[][], chosen: Gpu): string {
+	const plateaus = rows.map((row) => {
+		const last = row.at(-1)!;
+		return row.filter(
+			(x) =>
+				x.fits &&
+				last.fits &&
+				x.split.layout.tp === last.split.layout.tp &&
+				threeDigits(x.decode!) === threeDigits(last.decode!),
+		);
+	});
+	const found =
+		plateaus.find((x) => x.length > 1 && x[0]!.gpu.name === chosen.name) ??
+		plateaus.find((x) => x.length > 1);
+	if (!found) return "";
+	const [first, last] = [found[0]!, found.at(-1)!];
+	return `${last.count} × ${shortTitle(last.gpu)} (${splitName(last.split)}) decode no faster than ${first.count} × (${splitName(first.split)}): tensor parallelism (TP) makes each token faster; stages of a pipeline (PP) run one after the other, and replicas take other sequences.`;
 }
 
 export function HardwareSection({ model }: { model: ModelData }) {
@@ -46,6 +69,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		const rows = shown.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
+	const plateau = explainPlateau(rows, chosen);
 	const lead = `How many sequences of ${grouped(state.context)} tokens fit, and the decode ceiling of ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
 	return (
 		<Section
@@ -61,6 +85,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				smallest={smallest}
 				context={state.context}
 			/>
+			{plateau && <p class="caption plateau">{plateau}</p>}
 			<Verdict model={model} />
 		</Section>
 	);

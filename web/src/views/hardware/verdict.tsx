@@ -8,7 +8,13 @@ import { gibibytes, grouped, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { sizesOf, type Sizes } from "../../lib/sizing/data";
 import { chosenGpu, settings, suggestions, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
-import { chosenCount, chosenDtypes, memoryPerGpu, splitLabel } from "../../lib/sizing/gpu_memory";
+import {
+	chosenCount,
+	chosenDtypes,
+	memoryPerGpu,
+	splitLabel,
+	splitName,
+} from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { totalFormula } from "../memory/memory_derivations";
 
@@ -72,9 +78,7 @@ export function Verdict({ model }: { model: ModelData }) {
 				{count !== "1" && " on the most loaded GPU"}: {dtype.name} weights, {kv.name} cache,{" "}
 				{state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of{" "}
 				{grouped(state.context)} tokens
-				{count !== "1" &&
-					`, ${sized.split.replicas > 1 ? `${sized.split.replicas} replicas of ` : ""}${sized.split.layout.name}`}
-				.
+				{count !== "1" && `, ${splitName(sized.split)}`}.
 			</p>
 			{fits && (
 				<p data-sizing="fits">
