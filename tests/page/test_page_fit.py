@@ -355,7 +355,7 @@ def test_speed_that_stands_still_is_explained(browser: Any, tmp_path: Path) -> N
         assert of[many].layout.tp == of[few].layout.tp
         rates = [x.ceilings.decode.tokens_per_second for x in of.values() if x.ceilings]
         assert f"{rates[0]:.2g}" == f"{rates[1]:.2g}"
-        for n, x in of.items():
+        for x in of.values():
             assert f"TP {x.layout.tp}" in said and (x.layout.pp == 1 or f"PP {x.layout.pp}" in said)
 
 
