@@ -290,3 +290,13 @@ def test_bars_of_both_models_are_in_one_scale(
         last = int(plate["kinds"][plate["order"][-1][0]]["sizes"]["parameters"])
         scales += [last / found[0], int(plate["before"][0]["parameters"]) / found[1]]
     assert scales == pytest.approx([scales[0]] * 4, rel=0.02)
+
+
+def test_models_are_named_above_their_costs(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), width=1440) as tab:
+        heads = tab.locator(".measures thead th")
+        assert heads.all_inner_texts()[1:] == ["Llama 2 7B", "Llama 3 8B", "ratio"]
+        right = [heads.nth(i).bounding_box() for i in (1, 2)]
+        cells = [tab.locator(".measures tbody td").nth(i).bounding_box() for i in (0, 1)]
+        assert [x["x"] for x in right] == [x["x"] for x in cells]
+        assert all(x["height"] > 12 for x in right)

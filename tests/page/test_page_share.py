@@ -19,7 +19,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from llamath.web.without_script import COLORS
 from support.browser_page import Tab, browser, new_context, wait_until_drawn
-from support.page_models import page_of
+from support.page_models import page_of, write_checkpoint
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -367,6 +367,69 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
         tab.go_forward()
         wait_until_drawn(tab)
         assert tab.text_content("h1") == "Llama 3 8B"
+
+
+def test_back_undoes_a_layer_the_tour_and_a_dialog(browser: Any, tmp_path: Path) -> None:
+    layer = lambda: tab.text_content(".plate-path")  # noqa: E731
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+        first = layer()
+        tab.click("[aria-label='Next layer']")
+        tab.click(".tour-start")
+        for _ in range(3):
+            tab.keyboard.press("ArrowRight")
+            wait_until_drawn(tab)
+        tab.click(".sheet .number >> nth=0")
+        assert tab.is_visible("dialog[open]")
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert tab.locator("dialog").count() == 0
+        assert tab.get_attribute(".tour", "data-tour") == "qkv", "the tour is where it was"
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert tab.locator(".tour").count() == 0 and "Layer 17" in layer()
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert layer() == first
+
+
+def test_a_closed_dialog_leaves_no_entry(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+        tab.click("[aria-label='Next layer']")
+        for close in ("dialog .button", "Escape"):
+            tab.click("[data-part=parameters]")
+            if close == "Escape":
+                tab.keyboard.press(close)
+            else:
+                tab.click(close)
+            wait_until_drawn(tab)
+            assert tab.locator("dialog").count() == 0
+            assert tab.evaluate("history.state") is None
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert "Layer 16" in tab.text_content(".plate-path")
+
+
+def test_print_draws_what_is_folded(browser: Any, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model")
+    with Tab(browser, tmp_path, model_page([llamath.load(folder)]), width=1440) as tab:
+        assert tab.is_visible("#memory .unfold")
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        tab.emulate_media(media="print")
+        for picture in ("#memory .memory-map svg", "#memory .memory-chart svg", "#speed svg"):
+            assert tab.is_visible(picture), picture
+        tab.emulate_media(media="screen")
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        wait_until_drawn(tab)
+        assert tab.is_visible("#memory .unfold")
+
+
+def test_paper_says_model_and_page_number_on_top(browser: Any, tmp_path: Path) -> None:
+    head = "getComputedStyle(document.documentElement).getPropertyValue('--running-head')"
+    pages = "[...document.styleSheets].flatMap((x) => [...x.cssRules]).flatMap((x) => [...(x.cssRules ?? [])]).filter((x) => x instanceof CSSPageRule).map((x) => x.cssText).join()"
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b")) as tab:
+        assert tab.evaluate(head) == '"Llama 2 7B → Llama 3 8B"'
+        rules = tab.evaluate(pages)
+        assert "var(--running-head)" in rules and "counter(page)" in rules
 
 
 def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ export function App() {
 	const title = titleOf(view);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
+		document.documentElement.style.setProperty("--running-head", JSON.stringify(title));
 	}, [title]);
 	useEffect(() => {
 		scrollToSection();

@@ -64,7 +64,11 @@ export function writeState(of: State): string {
  * Settings whose change is a step that Back undoes; others replace the current entry of the
  * history.
  */
-const STEPS: readonly SettingName[] = ["view", "section", "zoom"];
+const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer"];
+
+/** Beginning and ending the tour are steps, its stops are not. */
+const isTourStep = ({ tour }: Partial<State>) =>
+	tour !== undefined && (tour === null) !== (state.tour === null);
 
 const current: State = readState(location.hash);
 export const state: Readonly<State> = current;
@@ -78,13 +82,36 @@ let waiting: ReturnType<typeof setTimeout> | undefined;
 const REST_MS = 100;
 
 function writeAddress(): void {
-	history.replaceState(null, "", writeState(state));
+	clearTimeout(waiting);
+	waiting = undefined;
+	history.replaceState(history.state, "", writeState(state));
 	markBusy("address", false);
 }
 
-/** Changes settings; every component that uses the state is drawn again. */
-export function change(to: Partial<State>): void {
-	const isStep = STEPS.some((name) => name in to && to[name] !== state[name]);
+/** The entry of the history that is left has the settings of the page. */
+function settleAddress(): void {
+	if (waiting !== undefined) writeAddress();
+}
+
+/** Whether the address says another state than that of the page. */
+export const isElsewhere = () =>
+	!isAnchor(location.hash) && writeState(readState(location.hash)) !== writeState(state);
+
+/** An entry of the history with the present settings, for what Back undoes and no setting says. */
+export function addEntry(name: string): void {
+	settleAddress();
+	if (history.state !== name) history.pushState(name, "");
+}
+
+/**
+ * Changes settings; every component that uses the state is drawn again. What `follows` from another
+ * change is no step of its own.
+ */
+export function change(to: Partial<State>, follows = false): void {
+	const isStep =
+		!follows &&
+		(isTourStep(to) || STEPS.some((name) => name in to && to[name] !== state[name]));
+	if (isStep) settleAddress();
 	Object.assign(current, to);
 	clearTimeout(waiting);
 	markBusy("address", !isStep);

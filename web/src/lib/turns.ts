@@ -53,9 +53,13 @@ function end(): void {
 
 /**
  * Does something in a turn of its own, after those that wait already; returns a function that gives
- * the turn back.
+ * the turn back. What is drawn for paper, such as a folded section, has no time to wait.
  */
 export function waitForTurn(turn: Turn): () => void {
+	if (document.documentElement.dataset.medium === "paper") {
+		turn();
+		return () => {};
+	}
 	waiting.add(turn);
 	if (!isScheduled) {
 		isScheduled = true;

@@ -150,7 +150,9 @@ export function MeasuresFinding() {
 			name === "Weights" || name === "KV cache" || name === "FLOPs" ? ratioOf(values) : null;
 		return ratio === null
 			? []
-			: [`${threeDigits(ratio)} × the ${name === "Weights" ? "bytes of weights" : name}`];
+			: [
+					`${threeDigits(ratio)}\u00a0×\u00a0the ${name === "Weights" ? "bytes of weights" : name}`,
+				];
 	});
 	return (
 		<>
@@ -167,10 +169,10 @@ export function Measures() {
 		<>
 			<table class="measures" role="table">
 				<caption class="hidden">Sizes of both models</caption>
-				<thead role="rowgroup" class="hidden">
+				<thead role="rowgroup">
 					<tr role="row">
 						<th scope="col" role="columnheader">
-							size
+							<span class="hidden">size</span>
 						</th>
 						{data.models.map((x, i) => (
 							<th key={i} scope="col" role="columnheader" class="n">

@@ -37,7 +37,7 @@ function open(model: ModelData, stop: TourStop, keepsZoom: boolean): void {
 		...(isThere || place === undefined ? {} : { layer: place }),
 		...(keepsZoom || !appState.zoom ? {} : { zoom: "" }),
 	};
-	if (Object.keys(to).length) change(to);
+	if (Object.keys(to).length) change(to, true);
 }
 
 /** The camera of the picture moves when another layer opens. */
