@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llamath
 from accuracy_tables import Rows, equal, figures, table, wrap
@@ -32,8 +33,10 @@ from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.engines import Engine, find_engine
 from llamath.hardware import find_device
 from llamath.questions.layout import Layout
+from published_runs import DATA
 
 FACTS = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "engines.json").read_text())
+SERVED = DATA["serving_maximum"]
 GIB, MIB = 2**30, 2**20
 
 
@@ -283,6 +286,49 @@ def rates() -> Iterator[str]:
         yield wrap(f"- {device}, {source}: {'; '.join(cases)}", "  ")
 
 
+class Served(NamedTuple):
+    """A published throughput, and its bounds with requests of their mean and of their whole
+    length.
+    """
+
+    name: str
+    rate: int
+    of_mean: float
+    of_whole: float
+
+
+def served() -> Iterator[Served]:
+    """Yield published throughputs of servers under full load, and what `plan --serve` gives."""
+    for name, gpu, tp, dtype, cases in SERVED["rows"]:
+        on = f"{tp}x{gpu}"
+        for prompt, output, rate in cases:
+            of_mean, of_whole = (
+                max(
+                    x.rate * tp
+                    for x in llamath.plan_serving(
+                        name, on=on, dtype=dtype, kv_dtype="fp8", context=tokens
+                    ).plans
+                )
+                for tokens in (prompt + output // 2, prompt + output)
+            )
+            label = f"{name} {dtype} on {on}, {prompt} + {output}"
+            yield Served(label, rate, of_mean, of_whole)
+
+
+def throughputs() -> Iterator[str]:
+    """Yield the shares of the bounds that servers reached."""
+    found = list(served())
+    shares = sorted(x.rate / x.of_mean for x in found)
+    above = [f"{x.name} ({x.rate / x.of_whole:.2f})" for x in found if x.rate > x.of_whole]
+    assert shares[-1] <= 1
+    yield wrap(
+        f"{len(found)} rates: from {shares[0]:.2f} to {shares[-1]:.2f} of the bound at the mean "
+        f"length, median {statistics.median(shares):.2f}. {len(above)} are above the figure for "
+        f"requests that have their whole length at each step, which is no bound for requests that "
+        f"grow: {'; '.join(above)}."
+    )
+
+
 def files_and_caches() -> Iterator[str]:
     """Yield gguf-parser's estimates of files, which agree, and those of caches."""
     rows = list(estimates())
@@ -348,5 +394,11 @@ ENGINE_SECTIONS: tuple[tuple[str, str, Callable[[], Iterable[str]]], ...] = (
         "One sequence; the ceiling is bytes over the data sheet's bandwidth at 128 tokens of "
         "context. None was passed",
         rates,
+    ),
+    (
+        "Throughputs of servers under full load",
+        f"{SERVED['source']}. The bound is that of `llamath plan --serve --kv-dtype "
+        "fp8` with the mean length of a request as context: its prompt and half of its output",
+        throughputs,
     ),
 )

@@ -35,6 +35,7 @@ from llamath.analysis.storage.parallel_layout import layout_problems
 from llamath.cli import cli
 from llamath.questions.layout import Layout
 from llamath.utils.errors import LlamathError
+from published_engines import served
 from published_runs import (
     DATA,
     RUNS,
@@ -466,6 +467,11 @@ def test_serving_limits_match_fit() -> None:
         )
         more = ShardedModel(sizes, x.layout).max_memory(8192, x.batch + x.layout.pp)
         assert more > H100.memory
+
+
+def test_no_server_is_faster_than_its_bound() -> None:
+    rates = list(served())
+    assert len(rates) == 107 and all(x.rate <= x.of_mean for x in rates)
 
 
 def test_serving_within_a_latency() -> None:

@@ -248,7 +248,9 @@ def serving_tables(report: ServeReport) -> Iterator[Part]:
     yield Text(
         "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free "
         "communication and no speculative decoding; a pipeline has as many groups of sequences "
-        "in flight as stages, or single sequences if fewer fit",
+        f"in flight as stages, or single sequences if fewer fit. Each sequence has "
+        f"{report.context:,} tokens in the cache at each step; of requests that grow, the mean "
+        "counts",
         "dim",
         apart=True,
     )
