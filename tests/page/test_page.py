@@ -307,6 +307,7 @@ def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: st
         tab.fill("#batch", "2")
         for name, value in (("dtype", "bf16"), ("kv", "fp8"), ("gpus", "2")):
             tab.select_option(f"#choice-{name}", value)
+        wait_until_drawn(tab)
         sizes = MemoryCalculator(
             model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2)
         )

@@ -48,7 +48,11 @@ def test_first_screen_shows_total_active_and_hardware(browser: Any, tmp_path: Pa
     model = model_of("deepseek-v3")
     with Tab(browser, tmp_path, page_of("deepseek-v3")) as tab:
         assert tab.text_content("[data-part=parameters]").endswith(f"{model.parameters.total:,}")
-        assert tab.text_content(".active .caption").endswith(f"({model.parameters.active:,})")
+        assert f"({model.parameters.active:,});" in tab.text_content(".active .caption")
+        tab.click("[data-part=active-without-embeddings]")
+        without = f"{model.parameters.active_without_embeddings:,}"
+        assert without in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
         assert tab.text_content(".active .caption").startswith("active parameters: 37.6B")
         share = tab.evaluate(
             "(x => x[1].getBoundingClientRect().width / x[0].getBoundingClientRect().width)(document.querySelectorAll('.active rect'))"

@@ -332,6 +332,30 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         assert tab.locator("#speed table").count() == 1
 
 
+def test_formats_are_spelled_alike_in_the_page(browser: Any, tmp_path: Path) -> None:
+    at = "context=8192&dtype=q4_k_m&kv=q8_0&card=rtx-4060-ti-16gb"
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+        go_to(tab, at)
+        assert tab.input_value("#choice-dtype") == "q4_k_m"
+        words = tab.inner_text("body") + tab.text_content("#choice-dtype option:checked")
+        assert words.count("Q4_K_M") >= 5 and words.count("Q8_0") >= 3
+        # the command line's spelling stands in its commands alone
+        assert not re.search(r"\b(q\d_[k\d]\w*|awq|gptq\w*)\b", words)
+
+
+def test_invalid_setting_leaves_the_bar_as_it_is(browser: Any, tmp_path: Path) -> None:
+    height = "document.querySelector('.settings-bar').offsetHeight"
+    fits = "x => { const copy = x.cloneNode(); copy.style.cssText = 'max-width: none; position: absolute'; copy.append(new Option(x.selectedOptions[0].text)); x.after(copy); const w = copy.offsetWidth; copy.remove(); return w <= x.offsetWidth }"
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+        before = tab.evaluate(height)
+        tab.fill("#context", "abc")
+        assert "a whole number" in tab.text_content("#context-note")
+        assert tab.is_visible("#context-note") and tab.evaluate(height) == before
+        for gpu in ("rtx-4090", "rtx-4060-ti-16gb", "mi300x"):
+            tab.select_option("#choice-card", gpu)
+            assert tab.eval_on_selector("#choice-card", fits), gpu
+
+
 def test_batch_chart_ends_at_the_sequences_that_fit(browser: Any, tmp_path: Path) -> None:
     at = {"batch": "1", "dtype": "bf16", "kv": "bf16"}
     with Tab(browser, tmp_path, page_of("qwen3-next-80b-a3b"), width=NARROW) as tab:

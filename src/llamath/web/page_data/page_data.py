@@ -240,7 +240,19 @@ def _counts(model: FamilyModel) -> Iterator[dict[str, str]]:
     if p.active != p.total:
         active = total(product((x.active, x.weight.active_parameters)) for x in leaves)
         yield _count(
-            "active", p.active, "the parameters that one token uses", active.symbol, active.numbers
+            "active",
+            p.active,
+            "the parameters that one token uses, with the whole embedding",
+            active.symbol,
+            active.numbers,
+        )
+    if p.has_sparse_layers:
+        yield _count(
+            "active without embeddings",
+            p.active_without_embeddings,
+            "as some publishers count: a token reads one row of the embedding",
+            "active − embedding",
+            f"{p.active} − {p.active - p.active_without_embeddings}",
         )
     if p.tied_counted_twice != p.total:
         tied = p.tied_counted_twice - p.total

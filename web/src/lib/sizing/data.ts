@@ -9,6 +9,8 @@ type Named = Record<string, Digits>;
 
 export interface DType {
 	name: string;
+	/** The name as people write it. */
+	title: string;
 	bytes: Digits;
 	/** The sum of the weights' formulas: in names, in numbers. */
 	of: [string, string];
@@ -73,7 +75,7 @@ export interface Sizes {
 	kv: string;
 	dtypes: DType[];
 	/** `wide`: `fit` suggests a smaller one. */
-	kvs: { name: string; variables: Named; wide: boolean }[];
+	kvs: { name: string; title: string; variables: Named; wide: boolean }[];
 	layouts: LayoutData[];
 	/** For each number of GPUs, (layout, replicas) in the order in which `fit` tries them. */
 	gpus: { count: Digits; splits: [number, number][] }[];

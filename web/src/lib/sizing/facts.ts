@@ -63,6 +63,7 @@ export function prefixed(n: bigint | number): string {
 	return `${Number((Number(n) / size).toPrecision(4))} ${letter}`;
 }
 
-/** The title without the memory that stands beside it. */
-export const shortTitle = (gpu: Gpu) =>
-	gpu.title.replace(/^GeForce |^Instinct /, "").replace(/,? \d+GB$/, "");
+/** The title without the name of its series. */
+export const plainTitle = (gpu: Gpu) => gpu.title.replace(/^(GeForce|Instinct|Radeon) /, "");
+/** The title without the memory that stands beside it, either. */
+export const shortTitle = (gpu: Gpu) => plainTitle(gpu).replace(/,? \d+GB$/, "");

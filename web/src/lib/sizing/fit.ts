@@ -349,7 +349,7 @@ export function suggestions(
 			];
 			if (sum(losses) <= FIT.halvings)
 				found.push({
-					...describe(all),
+					...describe(all, sizes),
 					to: { ...all, tp: "" },
 					total: candidate.total,
 					losses,
@@ -366,10 +366,15 @@ const sum = (list: readonly number[]) => list.reduce((a, b) => a + b, 0);
 
 type Changed = Partial<Pick<State, "dtype" | "kv" | "context">>;
 
-function describe({ dtype, kv, context }: Changed): { change: string; says: string } {
+function describe(
+	{ dtype, kv, context }: Changed,
+	{ dtypes, kvs }: Sizes,
+): { change: string; says: string } {
+	const titleIn = (formats: Sizes["dtypes"] | Sizes["kvs"], name: string) =>
+		formats.find((x) => x.name === name)!.title;
 	const named = [
-		dtype && [`--dtype ${dtype}`, `weights in ${dtype}`],
-		kv && [`--kv-dtype ${kv}`, `KV cache in ${kv}`],
+		dtype && [`--dtype ${dtype}`, `weights in ${titleIn(dtypes, dtype)}`],
+		kv && [`--kv-dtype ${kv}`, `KV cache in ${titleIn(kvs, kv)}`],
 		context && [`--context ${context}`, `${grouped(context)} tokens`],
 	].filter((x) => Array.isArray(x));
 	return { change: named.map((x) => x[0]).join(" "), says: named.map((x) => x[1]).join(", ") };

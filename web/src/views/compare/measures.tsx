@@ -103,7 +103,7 @@ function measuresAt(state: SizingSettings) {
 			};
 		});
 	const context = `${grouped(tokens)} tokens`;
-	const dtypes = [...new Set(sets.map((x) => x.dtype.name as string))].join(" and ");
+	const dtypes = [...new Set(sets.map((x) => x.dtype.title))].join(" and ");
 	const measures: Measure[] = [
 		{
 			name: "Parameters",

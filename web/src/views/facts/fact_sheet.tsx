@@ -74,7 +74,12 @@ export function Intro({ model }: { model: ModelData }) {
 				</p>
 			</div>
 			{active && (
-				<ActiveBar total={total} active={active} hasExperts={model.experts !== null} />
+				<ActiveBar
+					total={total}
+					active={active}
+					others={model.counts.find((x) => x.name === "active without embeddings")}
+					hasExperts={model.experts !== null}
+				/>
 			)}
 		</div>
 	);
@@ -83,10 +88,13 @@ export function Intro({ model }: { model: ModelData }) {
 function ActiveBar({
 	total,
 	active,
+	others,
 	hasExperts,
 }: {
 	total: Count;
 	active: Count;
+	/** Without the embedding. */
+	others: Count | undefined;
 	hasExperts: boolean;
 }) {
 	const [n, whole] = [BigInt(active.value), BigInt(total.value)];
@@ -116,6 +124,19 @@ function ActiveBar({
 				</strong>{" "}
 				for each token, {percent(n, whole)} (
 				<span class="tabular">{grouped(active.value)}</span>)
+				{others && (
+					<>
+						;{" "}
+						<NumberButton
+							derive={() => countDerivation(others)}
+							label="active parameters without embeddings"
+							data-part="active-without-embeddings"
+						>
+							{others.everyday}
+						</NumberButton>{" "}
+						without the embedding
+					</>
+				)}
 			</p>
 		</div>
 	);

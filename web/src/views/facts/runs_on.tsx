@@ -27,11 +27,10 @@ export function hardwareLoad(
 	state: HardwareState,
 	smallest: Cell | null,
 ): string[] {
-	const { name } = chosenDtypes(sizesOf(model), state).dtype;
-	const dtype = factsOf(model).weights.find((x) => x.dtype === name)?.name ?? name;
+	const { title } = chosenDtypes(sizesOf(model), state).dtype;
 	const users = state.batch === 1n ? "" : `${grouped(state.batch)} × `;
 	return [
-		`${dtype}, ${users}${grouped(state.context)} tokens`,
+		`${title}, ${users}${grouped(state.context)} tokens`,
 		...(smallest ? [`≤ ${threeDigits(smallest.decode!)} tokens/s`] : []),
 	];
 }

@@ -75,7 +75,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		<Section
 			id="hardware"
 			topic="What hardware do I need?"
-			title={finding(smallest, dtype.name, counts)}
+			title={finding(smallest, dtype.title, counts)}
 			lead={lead}
 		>
 			<ContextWarning model={model} />

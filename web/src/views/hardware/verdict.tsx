@@ -75,8 +75,8 @@ export function Verdict({ model }: { model: ModelData }) {
 				<NumberButton derive={deriveMemory} label="memory">
 					{gibibytes(memory)}
 				</NumberButton>
-				{count !== "1" && " on the most loaded GPU"}: {dtype.name} weights, {kv.name} cache,{" "}
-				{state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of{" "}
+				{count !== "1" && " on the most loaded GPU"}: {dtype.title} weights, {kv.title}{" "}
+				cache, {state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of{" "}
 				{grouped(state.context)} tokens
 				{count !== "1" && `, ${splitName(sized.split)}`}.
 			</p>

@@ -76,7 +76,7 @@ function finding({ model, sized, memory }: Shown): string {
 const topic = ({ sized }: Shown) =>
 	sized.plan.mode === "train"
 		? `Memory for training, ${sized.plan.label}`
-		: `Memory for inference, ${sized.plan.label}, ${sized.dtype.name}`;
+		: `Memory for inference, ${sized.plan.label}, ${sized.dtype.title}`;
 
 /** The parts on the most loaded GPU, to the byte. */
 function PartsTable({

@@ -97,7 +97,7 @@ export function partDerivation(part: Part | "total", memory: GpuMemory, sized: S
 		return { title: "Total", lines: [totalFormula(plan, values), ...inBytes(values.total)] };
 	const isInference = plan.mode === "run";
 	const title =
-		part === "weights" && isInference ? `Weights, ${sized.dtype.name}` : PART_NAMES[part];
+		part === "weights" && isInference ? `Weights, ${sized.dtype.title}` : PART_NAMES[part];
 	const lines = stage.lines[part]!;
 	const tail = [
 		...inBytes(values[part]!),

@@ -50,8 +50,8 @@ function SaidSettings({ model }: { model: ModelData }) {
 	const { layout } = settings(model, { ...state, mode: "run" }).split;
 	const said = [
 		...saidLoad(state),
-		`weights ${dtype.name}`,
-		`KV cache ${kv.name}`,
+		`weights ${dtype.title}`,
+		`KV cache ${kv.title}`,
 		...(state.mode === "train"
 			? []
 			: [`${count} × ${chosenGpu(state).title}`, ...(count === "1" ? [] : [layout.name])]),

@@ -4,6 +4,7 @@ import { Select, Segmented, WholeNumber, type Options } from "../../components/c
 import type { ModelData } from "../../lib/data";
 import { grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
+import { plainTitle } from "../../lib/sizing/facts";
 import { GPUS, sizesOf } from "../../lib/sizing/data";
 import {
 	CUSTOM,
@@ -27,6 +28,13 @@ function commonNames(
 ): string[] {
 	const [first, ...rest] = models.map(names);
 	return first!.filter((x) => rest.every((y) => y.includes(x)));
+}
+
+/** The formats that all models share, in the order of the first. */
+function commonFormats(models: readonly ModelData[], of: "dtypes" | "kvs"): Options {
+	const names = commonNames(models, (x) => sizesOf(x)[of].map((y) => y.name));
+	const titles = new Map(sizesOf(models[0]!)[of].map((x) => [x.name, x.title]));
+	return names.map((x) => [x, titles.get(x)!]);
 }
 
 /** The sliders of tokens and sequences. */
@@ -65,20 +73,14 @@ function PrecisionControls({ models }: { models: readonly ModelData[] }) {
 			<Select
 				id="choice-dtype"
 				label="Weights"
-				options={[
-					...own,
-					...asOptions(commonNames(models, (x) => sizesOf(x).dtypes.map((y) => y.name))),
-				]}
+				options={[...own, ...commonFormats(models, "dtypes")]}
 				chosen={several ? state.dtype : dtype.name}
 				choose={(x) => change({ dtype: x })}
 			/>
 			<Select
 				id="choice-kv"
 				label="KV cache"
-				options={[
-					...own,
-					...asOptions(commonNames(models, (x) => sizesOf(x).kvs.map((y) => y.name))),
-				]}
+				options={[...own, ...commonFormats(models, "kvs")]}
 				chosen={several ? state.kv : kv.name}
 				choose={(x) => change({ kv: x })}
 			/>
@@ -87,7 +89,7 @@ function PrecisionControls({ models }: { models: readonly ModelData[] }) {
 }
 
 const gpuOptions: Options = [
-	...GPUS.map((x): [string, string] => [x.name, x.title]),
+	...GPUS.map((x): [string, string] => [x.name, plainTitle(x)]),
 	[CUSTOM, "Custom GPU…"],
 ];
 
@@ -235,14 +237,15 @@ export const saidLoad = (state: SizingSettings): string[] => [
 /** The settings in words, for paper. */
 function saidSizing(models: readonly ModelData[], state: SizingSettings): string {
 	const { plan } = settings(models[0]!, state);
+	const { dtype, kv } = chosenDtypes(sizesOf(models[0]!), state);
 	const said = plan.training
 		? sizesOf(models[0]!).training.choices.map((x) => {
 				const chosen = plan.training!.chosen[x.name]!;
 				return `${x.label} ${x.options.find(([y]) => y === chosen)?.[1] ?? chosen}`;
 			})
 		: [
-				`weights ${state.dtype || "of each model's own type"}`,
-				`KV cache ${state.kv || "of each model's own type"}`,
+				`weights ${state.dtype ? dtype.title : "of each model's own type"}`,
+				`KV cache ${state.kv ? kv.title : "of each model's own type"}`,
 			];
 	return [...saidLoad(state), plan.label, ...said].join(" · ");
 }

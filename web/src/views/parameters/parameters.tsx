@@ -107,7 +107,7 @@ export function Parameters({ model }: { model: ModelData }) {
 	const tokens = `${grouped(state.context)} tokens`;
 	const scope = {
 		parameters: "",
-		bytes: `, ${dtype.name}`,
+		bytes: `, ${dtype.title}`,
 		flops: `, the last of ${tokens}`,
 		cache: `, ${tokens} × batch ${grouped(state.batch)}`,
 	}[measure];

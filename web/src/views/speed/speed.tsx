@@ -241,7 +241,7 @@ export function SpeedSection({ model }: { model: ModelData }) {
 	const limits = found.fits ? speedLimits(sized, gpu) : null;
 	const lead =
 		limits &&
-		`First token after ${duration(passSeconds(limits.passes[1]!))} at least, then one each ${duration(passSeconds(limits.passes[0]!))}: ${state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of ${grouped(state.context)} tokens, ${sized.dtype.name} weights, ${sized.kv.name} cache.`;
+		`First token after ${duration(passSeconds(limits.passes[1]!))} at least, then one each ${duration(passSeconds(limits.passes[0]!))}: ${state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of ${grouped(state.context)} tokens, ${sized.dtype.title} weights, ${sized.kv.title} cache.`;
 	return (
 		<Section
 			id="speed"

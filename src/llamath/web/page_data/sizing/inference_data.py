@@ -53,6 +53,7 @@ from ....model import FamilyModel
 from ....questions.layout import Layout
 from ....utils.errors import LlamathError, UnknownQuantization
 from ..checkpoint_data import CheckpointModel
+from ..facts_data import format_name
 from .element_bytes import UNIT, ElementBytes, element_texts, element_variables
 
 _WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
@@ -208,6 +209,7 @@ def _sizes(model: FamilyModel, dtype: str) -> MemoryCalculator | None:
 def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> dict[str, Any]:
     return {
         "name": name,
+        "title": format_name(name),
         "bytes": str(sum(x.bytes for x in found.weights)),
         "of": [
             " + ".join(x.what for x in found.weights),
@@ -251,6 +253,7 @@ def _kv(name: str) -> dict[str, Any]:
     }
     return {
         "name": name,
+        "title": format_name(name),
         "variables": {symbol: str(n) for symbol, n in values.items()},
         "wide": name in WIDE_KV_DTYPES,
     }
