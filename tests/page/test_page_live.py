@@ -190,6 +190,19 @@ def test_sizing_of_a_tiny_model_is_folded_and_opens(fresh: Any) -> None:
         fresh.wait_for_selector("#memory table", state="attached")
 
 
+def test_tiny_models_have_no_ceilings_on_the_first_screen(
+    fresh: Any, browser: Any, tmp_path: Path
+) -> None:
+    runs = fresh.text_content(".runs")
+    assert "in this page" in runs and "tokens/s" not in runs
+    fresh.click(".runs")
+    assert fresh.evaluate("location.hash") == "#live"
+    tiny = model_page([llamath.load(Path("examples") / "tiny-llama")])
+    with Tab(browser, tmp_path, tiny) as tab:
+        runs = tab.text_content(".runs")
+        assert "GiB" in runs and "tokens/s" not in runs
+
+
 def test_expectation_after_each_layer_ends_in_the_logits(tab: Any) -> None:
     rows = tab.locator("[data-lens]").evaluate_all(
         "all => all.map(x => [...x.children].map(y => y.textContent))"
@@ -414,6 +427,7 @@ def test_page_without_webassembly_explains_itself(
         assert "The model does not run here" in page.text_content(".live-note")
         assert page.locator("#live figure").count() == 0
         assert "803,968" in page.text_content("main")
+        assert "RTX" in page.text_content(".runs")
 
 
 def test_policy_lets_only_live_pages_compile(browser: Any, tmp_path: Path) -> None:

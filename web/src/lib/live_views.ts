@@ -12,6 +12,8 @@ interface LiveViews {
 	/** The text, over the picture. */
 	Bar: ComponentType<{ model: ModelData }>;
 	Section: ComponentType<{ model: ModelData }>;
+	/** That the model runs in its page; where it cannot, the children. */
+	RunsHere: ComponentType<{ model: ModelData; children: ComponentChildren }>;
 	/** Gives the numbers of the opened layer to its picture. */
 	WithMarks: ComponentType<{
 		model: ModelData;

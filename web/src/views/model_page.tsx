@@ -4,8 +4,7 @@ import type { SectionLink } from "../components/header";
 import { InTurn } from "../components/in_turn";
 import type { ModelData } from "../lib/data";
 import { liveOf, liveViews } from "../lib/live_views";
-import { sizesOf } from "../lib/sizing/data";
-import { weightBytes } from "../lib/sizing/fit";
+import { isTiny } from "../lib/sizing/fit";
 import { Minor } from "../components/section";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
@@ -72,14 +71,9 @@ const SECTIONS: readonly PageSection[] = [
 	{ id: "tensors", name: "Tensors", draw: (model) => <Tensors model={model} /> },
 ];
 
-const TINY = 10_000_000n;
 const OF_TINY_MODELS = {
 	sections: ["hardware", "memory", "speed", "layouts"],
 	why: "With less than 10 MB of weights it fits on each of these GPUs; these bounds leave out the launching of kernels, which may be most of so short a step.",
-};
-const isTiny = (model: ModelData): boolean => {
-	const sizes = sizesOf(model);
-	return weightBytes(sizes, sizes.dtype) < TINY;
 };
 
 export const sectionsOf = (model: ModelData): readonly PageSection[] =>

@@ -295,6 +295,13 @@ interface Candidate extends Suggestion {
 const beats = (a: Candidate, b: Candidate) =>
 	a.losses.every((x, i) => x <= b.losses[i]!) && a.losses.some((x, i) => x < b.losses[i]!);
 
+const TINY = 10_000_000n;
+/** Whether a step is so short that its ceilings mean little. */
+export const isTiny = (model: ModelData): boolean => {
+	const sizes = sizesOf(model);
+	return weightBytes(sizes, sizes.dtype) < TINY;
+};
+
 /**
  * Smaller weights, a smaller KV cache, a shorter context, more or larger GPUs: those that nothing
  * else beats in everything.

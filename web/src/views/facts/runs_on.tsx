@@ -1,10 +1,11 @@
 // The smallest hardware that runs the model under the settings of the page, with a link to all that
 // does.
 import type { ModelData } from "../../lib/data";
+import { liveViews } from "../../lib/live_views";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { sizesOf } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
-import { fitterOf, verdict, type Cell } from "../../lib/sizing/fit";
+import { fitterOf, isTiny, verdict, type Cell } from "../../lib/sizing/fit";
 import { chosenDtypes, sizedIn, type Load } from "../../lib/sizing/gpu_memory";
 import { useAppState, type State } from "../../lib/state";
 import { factsOf } from "./fact_sheet";
@@ -36,6 +37,12 @@ export function hardwareLoad(
 }
 
 export function RunsOn({ model }: { model: ModelData }) {
+	const { RunsHere } = liveViews;
+	const onHardware = <RunsOnHardware model={model} />;
+	return RunsHere ? <RunsHere model={model}>{onHardware}</RunsHere> : onHardware;
+}
+
+function RunsOnHardware({ model }: { model: ModelData }) {
 	const state = useAppState("context", "batch", "dtype", "kv");
 	const sizes = sizesOf(model);
 	const { smallest } = fitterOf(sizes, state);
@@ -54,7 +61,12 @@ export function RunsOn({ model }: { model: ModelData }) {
 						: `more than ${sizes.gpus.at(-1)!.count} GPUs of any kind`}
 				</strong>
 				<small>
-					{[load, smallest && usedMemory(model, state, smallest), speed]
+					{[
+						load,
+						smallest && usedMemory(model, state, smallest),
+						// so short a step is mostly the launching of kernels
+						isTiny(model) ? "" : speed,
+					]
 						.filter(Boolean)
 						.join(" · ")}
 				</small>

@@ -1,4 +1,5 @@
 // A model at work: what the steps of its passes computed, for the text over the picture.
+import type { ComponentChildren } from "preact";
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { useAppState, type State } from "../../lib/state";
@@ -17,6 +18,20 @@ function finding(story: Story, state: Pick<State, "token">): string {
 	const shares = softmax(story.passes[token]!.logits);
 	const [best] = largest(shares, 1);
 	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!).replace("> ", "more than ")}`;
+}
+
+export function RunsHere({ model, children }: { model: ModelData; children: ComponentChildren }) {
+	if (useStory(model)?.status === "failed") return <>{children}</>;
+	return (
+		<a class="runs" href="#live">
+			<span>
+				<small>Runs</small>
+				<strong>in this page</strong>
+				<small>by the processor of your device</small>
+			</span>
+			<span aria-hidden="true">→</span>
+		</a>
+	);
 }
 
 export function LiveSection({ model }: { model: ModelData }) {

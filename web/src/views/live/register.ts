@@ -3,13 +3,14 @@ import { liveViews } from "../../lib/live_views";
 import { LiveBar } from "./live_bar";
 import { WithLiveMarks } from "./live_marks";
 import { LiveMatrix } from "./live_matrix";
-import { LiveSection } from "./live_section";
+import { LiveSection, RunsHere } from "./live_section";
 import { RunFile } from "./run_file";
 import { TourValues } from "./tour_values";
 
 Object.assign(liveViews, {
 	Bar: LiveBar,
 	Section: LiveSection,
+	RunsHere,
 	WithMarks: WithLiveMarks,
 	Matrix: LiveMatrix,
 	RunFile,
