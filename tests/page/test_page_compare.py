@@ -300,3 +300,15 @@ def test_models_are_named_above_their_costs(browser: Any, tmp_path: Path) -> Non
         cells = [tab.locator(".measures tbody td").nth(i).bounding_box() for i in (0, 1)]
         assert [x["x"] for x in right] == [x["x"] for x in cells]
         assert all(x["height"] > 12 for x in right)
+
+
+def test_embedding_maps_the_vocabulary_to_the_width(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), "#view=a") as tab:
+        go_to(tab, "#view=a&layer=embedding&shapes=numbers")
+        assert "32,000 →4,096" in tab.text_content(".plate-panel")
+        go_to(tab, "#view=a&layer=head&shapes=numbers")
+        assert "4,096 →32,000" in tab.text_content(".plate-panel")
+        go_to(tab, "#view=difference")
+        table = tab.locator("#aligned tr", has_text="embed.weight")
+        assert table.text_content().count("→ 4,096") == 2
+        assert tab.locator("[aria-label^='embed: 32,000 → 4,096, 128,256 → 4,096']").count()

@@ -499,3 +499,19 @@ def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) 
     ):
         with plate_tab(browser, tmp_path, "llama-3-8b", at) as tab:
             assert tab.text_content(".plate-panel h2").startswith("Layer 16")
+
+
+def test_stream_has_its_name_and_width_in_both_directions(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+        for _ in at_widths(tab, 1440, 390):
+            label = tab.locator(".layer-picture text", has_text="residual stream, 4,096 wide")
+            assert label.count() == 1 and label.is_visible()
+
+
+def test_first_screen_marks_numbers_that_open(browser: Any, tmp_path: Path) -> None:
+    line = "getComputedStyle(document.querySelector('.hero .number')).textDecoration"
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+        before = tab.evaluate(line)
+        assert "dotted" in before and "rgba(0, 0, 0, 0)" not in before
+        tab.hover(".hero .number >> nth=0")
+        assert tab.evaluate(line) != before

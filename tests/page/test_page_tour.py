@@ -77,7 +77,7 @@ def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureR
         assert f"stop {i + 1} of {len(stops)}" in tab.text_content(".tour-controls")
         if stop.adds.value:
             assert f"{stop.so_far:,}" not in text
-            tab.click(".tour-question button")
+            tab.click(".tour-question [aria-expanded]")
             text = tab.text_content(".tour-text")
         assert f"{stop.so_far:,}" in text
         assert tab.evaluate("new URLSearchParams(location.hash.slice(1)).get('tour')") == f"{i + 1}"
@@ -148,7 +148,7 @@ def test_number_of_a_stop_opens_its_derivation(tab: Any) -> None:
     go_to(tab, "#tour=4")
     assert "How many parameters does this add?" in tab.text_content(".tour-question")
     assert "805,306,368" not in tab.text_content(BAR)
-    tab.focus(".tour-question button")
+    tab.focus(".tour-question [aria-expanded]")
     press(tab, " ")
     assert shown(tab) == "qkv" and "805,306,368" in tab.text_content(".tour-count")
     tab.click(".tour .number")
@@ -226,3 +226,80 @@ def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> N
         tab.click(".live-tokens li:nth-child(3) button")
         wait_until_drawn(tab)
         assert tab.text_content(".tour-values") != before
+
+
+def test_typed_answers_are_judged(tab: Any) -> None:
+    def answer(text: str) -> str:
+        tab.fill(".tour-asked input", text)
+        tab.keyboard.press("Enter")
+        return str(tab.text_content(".tour-verdict"))
+
+    go_to(tab, "#tour=4")
+    assert tab.get_attribute(".tour-asked", "data-question") == "parameters"
+    assert answer("2516582") == "Not right" and "805,306,368" not in tab.text_content(BAR)
+    assert answer("25,165,824") == "Not right: this is one layer of 32"
+    assert answer("1,330,905,088") == ("Not right: this is the count of all stops up to this one")
+    for wrong in ("", "d +", "d^99", "q", "((d", "1" * 99, "d/2", "<b>"):
+        assert "Right" not in answer(wrong)
+    rounded = "Right, rounded; exactly 805,306,368"
+    for right, verdict in (
+        ("805306368", "Right"),
+        ("805,306,368", "Right"),
+        ("805M", rounded),
+        ("0.81 B", rounded),
+        ("0.8B", "Not right"),
+        ("L·(H·h·d + 2·K·h·d)", "Right"),
+        ("L (d d + 2K h d)", "Right"),
+        ("32x6144x4096", "Right"),
+        ("L*d^2*3/2", "Not a number"),
+    ):
+        assert answer(right).startswith(verdict), right
+    assert "805,306,368" in tab.text_content(".tour-count")
+    tab.fill(".tour-asked input", "12")
+    tab.keyboard.press("ArrowLeft")
+    assert shown(tab) == "qkv", "arrows move in the text"
+
+
+def test_stops_ask_of_shapes_flops_and_the_cache(tab: Any) -> None:
+    def ask(stop: str, kind: str) -> None:
+        names = [x.name for x in stops_of("llama-3-8b")]
+        go_to(tab, f"#tour={names.index(stop) + 1}")
+        for _ in range(2):
+            if tab.get_attribute(".tour-asked", "data-question") != kind:
+                tab.click("[data-tour-ask=next]")
+                wait_until_drawn(tab)
+        assert tab.get_attribute(".tour-asked", "data-question") == kind
+
+    def answer(text: str) -> str:
+        tab.fill(".tour-asked input", text)
+        tab.keyboard.press("Enter")
+        return str(tab.text_content(".tour-verdict"))
+
+    ask("embedding", "shape")
+    assert answer("V d") == "Not right: this is the whole table, of which a token reads a row"
+    assert answer("d") == "Right"
+    ask("scores", "shape")
+    assert answer("T^2") == "Not right: this is one head, and each has its own"
+    assert answer("32,000,000") == "Right"
+    ask("scores", "flops")
+    assert answer("H h T").endswith("two FLOPs") and answer("2 H h T") == "Right"
+    ask("gate_up", "flops")
+    assert answer("2*2*d*F") == "Right"
+    ask("cache", "cache")
+    assert answer("2048") == "Not right: keys and values are kept, two bytes a number"
+    assert answer("16384") == "Not right: only the 8 KV heads are kept"
+    assert answer("2·2·K·h") == "Right" and "4,096" in tab.text_content(".tour-question")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: int) -> None:
+    models = [load_with_checkpoint("embedded")]
+    page = model_page(models, bundled_live_parts(models))
+    with Tab(browser, tmp_path, page, width=width) as tab:
+        tab.wait_for_selector("[data-live=ready]")
+        for i in range(len(tour_of(models[0]).stops)):
+            go_to(tab, f"#tour={i + 1}")
+            share = tab.evaluate(
+                "document.querySelector('.tour').getBoundingClientRect().height / innerHeight"
+            )
+            assert 0 < share <= 0.45, i

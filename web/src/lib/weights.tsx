@@ -19,6 +19,8 @@ export interface WeightRow extends Sized {
 	group: string;
 	/** How each dimension follows from others, in numbers; empty where it is a number itself. */
 	numbers: string[];
+	/** Of a table, whose rows are looked up. */
+	lookup: boolean;
 	each: Digits;
 	/** Layers of this kind. */
 	times: Digits;
@@ -51,9 +53,10 @@ export const inFactor = (side: string) => (side.includes(" ") ? `(${side})` : si
 export const shapeText = (x: Sized): string =>
 	`${x.dims.map(inFactor).join("×")} = ${x.shape.join("×")}${times(x.copies)}`;
 
-/** A matrix as what it maps: inputs → outputs; a vector as its length. */
-export function mapText(shape: readonly Digits[]): string {
+/** A matrix as what it maps: inputs → outputs, of a table rows → a row; a vector as its length. */
+export function mapText({ shape, lookup }: { shape: readonly Digits[]; lookup: boolean }): string {
 	const [out, ...rest] = shape.map(grouped);
+	if (lookup) return `${out} → ${rest.join("×")}`;
 	return rest.length ? `${rest.join("×")} → ${out}` : (out ?? "1");
 }
 

@@ -131,6 +131,7 @@ def _encode_weight(x: WeightUse) -> dict[str, Any]:
         "live": str(int(x.live)),
         "tied": x.weight.tied,
         "parameters": str(x.parameters),
+        "lookup": x.weight.role == "lookup",
     }
 
 

@@ -124,6 +124,7 @@ def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
         "copies": str(x.copies),
         "parameters": str(x.parameters),
         "tied": x.tied,
+        "lookup": x.lookup,
     }
 
 
@@ -369,6 +370,7 @@ def _row(model: FamilyModel, section: Section, row: WeightRow, layers: bool) -> 
         "dims": [x.symbol for x in row.weight.shape],
         "numbers": ["" if x.numbers == str(int(x)) else x.numbers for x in row.weight.shape],
         "shape": [str(int(x)) for x in row.weight.shape],
+        "lookup": row.weight.role == "lookup",
         "each": str(int(row.weight.size)),
         "copies": str(int(row.copies)),
         "times": str(int(section.times)),

@@ -174,7 +174,11 @@ def _tiles(
     for part, flops_by_path in zip(parts, flops, strict=True):
         for x in part.leaves:
             key = _key(part, x)
-            shape = {"dims": [y.symbol for y in x.weight.shape], "shape": [str(n) for n in key[1]]}
+            shape = {
+                "dims": [y.symbol for y in x.weight.shape],
+                "shape": [str(n) for n in key[1]],
+                "lookup": x.weight.role == "lookup",
+            }
             counts = {
                 "copies": 0,
                 "live": 0,

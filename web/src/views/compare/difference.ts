@@ -18,6 +18,7 @@ export interface WeightEntry {
 	copies: Digits;
 	parameters: Digits;
 	tied: boolean;
+	lookup: boolean;
 }
 
 export interface WeightPair {

@@ -8,7 +8,7 @@ import {
 	asNumber,
 	layersOfKind,
 	numLayers,
-	sidesOf,
+	mapSides,
 	type HeadGroups,
 	type PlateData,
 	type Stage,
@@ -28,7 +28,7 @@ export interface StepPair {
 /** Inputs → outputs of a matrix with its copies; the length of a vector. */
 export function useText(use: WeightUse): string {
 	const shape = use.shape.map((n) => grouped(n));
-	const [outputs, inputs] = sidesOf(shape);
+	const [outputs, inputs] = mapSides(use, shape);
 	const size = shape.length > 1 ? `${inputs.join(" × ")} → ${outputs.join(" × ")}` : shape[0]!;
 	return (
 		size +
@@ -41,7 +41,10 @@ export function useText(use: WeightUse): string {
 /** The size of a matrix in the other model: the side that differs, else the whole. */
 export function sizeElsewhere(own: WeightUse, other: WeightUse): string {
 	const [[outputs, inputs], [ownOutputs, ownInputs]] = [other, own].map((x) =>
-		sidesOf(x.shape.map((n) => grouped(n))).map((side) => side.join(" × ")),
+		mapSides(
+			x,
+			x.shape.map((n) => grouped(n)),
+		).map((side) => side.join(" × ")),
 	) as [[string, string], [string, string]];
 	const isOneSided =
 		own.shape.length > 1 && own.copies === other.copies && own.live === other.live;

@@ -39,6 +39,7 @@ export function allPairs(difference: Difference): WeightPair[] {
 				copies: String(same.reduce((n, x) => n + BigInt(x.copies) * BigInt(x.times), 0n)),
 				parameters: String(same.reduce((n, x) => n + BigInt(x.total), 0n)),
 				tied: false,
+				lookup: row.lookup,
 			};
 			pairs.set(row.path, [
 				{ path: row.path, group: row.group, a: entry, b: entry, delta: "0" },
@@ -148,7 +149,7 @@ function slotsOf(group: Group, room: number): { slots: Slot[]; scale: number; he
 			.replace(/^mlp\.(experts\.)?|^attn\./, "")
 			.replaceAll(".", " ")
 			.replaceAll("_", " ");
-		const shapes = [pair.a, pair.b].map((entry) => (entry ? mapText(entry.shape) : "none")) as [
+		const shapes = [pair.a, pair.b].map((entry) => (entry ? mapText(entry) : "none")) as [
 			string,
 			string,
 		];
@@ -203,7 +204,7 @@ function Matrix({
 	const { color } = modelPart(pair.group);
 	const bottom = slot.y + Math.max(height, otherHeight, 1);
 	const open = () => openDerivation(pairDerivation(pair));
-	const label = `${slot.name}: ${own ? mapText(own.shape) : "none"}${own ? times(own.copies) : ""}${isSame ? ", the same in the other model" : `, ${other ? mapText(other.shape) : "none"} in the other model`}`;
+	const label = `${slot.name}: ${own ? mapText(own) : "none"}${own ? times(own.copies) : ""}${isSame ? ", the same in the other model" : `, ${other ? mapText(other) : "none"} in the other model`}`;
 	return (
 		<g
 			class="matrix"
@@ -347,5 +348,5 @@ function BothSides({ difference, width }: { difference: Difference; width: numbe
 }
 
 export const shapeCell = (x: WeightEntry | null): string =>
-	x ? `${mapText(x.shape)}${times(x.copies)}${x.tied ? ", tied" : ""}` : "–";
+	x ? `${mapText(x)}${times(x.copies)}${x.tied ? ", tied" : ""}` : "–";
 export type { Digits };

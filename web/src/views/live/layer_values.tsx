@@ -135,8 +135,8 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 				))}
 			</ol>
 			<figcaption class="caption">
-				Each cell is a number: colour above zero, ink below, paper at zero; each row to its
-				own largest number.{" "}
+				Each cell is a number: colour above zero, the colour of text below, paper at zero;
+				each row to its own largest number.{" "}
 				{isLayerOpen(model, state)
 					? "The layer is the one opened in the picture above."
 					: "Open another layer in the picture above."}

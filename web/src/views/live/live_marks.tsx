@@ -68,7 +68,7 @@ export function WithLiveMarks({
 			{marks && (
 				<p class="caption live-legend">
 					Along the edges of each matrix, its inputs and outputs for the chosen token; on
-					the stream, what it carries there: colour above zero, ink below.
+					the stream, what it carries there: colour above zero, the colour of text below.
 				</p>
 			)}
 		</LiveMarksOfLayer.Provider>

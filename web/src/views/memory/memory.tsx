@@ -229,7 +229,7 @@ function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: Sizi
 			<tbody>
 				{gpus.map((gpu) => (
 					<tr key={gpu.name}>
-						<th scope="row">{all.length > 1 ? gpu.title : shortTitle(gpu)}</th>
+						<th scope="row">{shortTitle(gpu)}</th>
 						<td class="n">
 							<NumberButton
 								derive={() => ({ title: gpu.title, lines: memoryFacts(gpu) })}

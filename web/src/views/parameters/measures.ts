@@ -25,6 +25,7 @@ interface Tile {
 	group: string;
 	dims: string[];
 	shape: Digits[];
+	lookup: boolean;
 	copies: Digits;
 	live: Digits;
 	parameters: Digits;
@@ -187,7 +188,7 @@ function tileItem(x: Tile, measure: string, set: MeasureSettings): Item {
 		key: `${x.path} ${x.shape.join()}`,
 		path: x.path,
 		name: matrixName(x.path, x.group),
-		detail: mapText(x.shape),
+		detail: mapText(x),
 		copies: BigInt(x.copies),
 		size,
 		active: measure === "flops" ? size : activePart(x, size),

@@ -232,11 +232,9 @@ function Stream({
 	return (
 		<g>
 			<path class="stream" d={path(line)} />
-			{!layout.isVertical && (
-				<text class="muted" x={0} y={12}>
-					{label}
-				</text>
-			)}
+			<text class="muted" x={layout.isVertical ? line[0]![0] + 12 : 0} y={12}>
+				{label}
+			</text>
 			{nodes.map((x) => {
 				const kind = stage.steps.find((y) => y.name === x.name)?.kind;
 				return (

@@ -4,7 +4,14 @@ import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import type { Matrix, PlateNode } from "./contract";
-import { asNumber, sidesOf, type HeadGroups, type Stage, type WeightUse } from "./plate_model";
+import {
+	asNumber,
+	mapSides,
+	sidesOf,
+	type HeadGroups,
+	type Stage,
+	type WeightUse,
+} from "./plate_model";
 
 type Pair = readonly [x: number, y: number];
 
@@ -132,7 +139,8 @@ export function wrapText(text: string, width: number, size = 13): string[] {
 }
 
 export function shapeText({ use }: Matrix, letters: boolean): [string, string] {
-	const [outputs, inputs] = sidesOf(letters ? use.dims : use.shape.map((n) => grouped(n)));
+	const sides = letters ? use.dims : use.shape.map((n) => grouped(n));
+	const [outputs, inputs] = mapSides(use, sides);
 	return [`${inputs.join(" × ")} →`, outputs.join(" × ")];
 }
 

@@ -55,6 +55,8 @@ export interface WeightUse {
 	live: Digits;
 	tied: string | null;
 	parameters: Digits;
+	/** Of a table, whose rows are looked up. */
+	lookup: boolean;
 }
 
 export interface Step {
@@ -113,6 +115,12 @@ export const sidesOf = <T>(shape: readonly T[]): [outputs: T[], inputs: T[]] =>
 	shape.length === 4
 		? [shape.slice(0, 1), shape.slice(1)]
 		: [shape.slice(0, -1), shape.slice(-1)];
+
+/** What a weight maps: a table's inputs are the numbers of its rows, its outputs a row. */
+export const mapSides = <T>(use: WeightUse, shape: readonly T[]): [outputs: T[], inputs: T[]] => {
+	const [outputs, inputs] = sidesOf(shape);
+	return use.lookup ? [inputs, outputs] : [outputs, inputs];
+};
 
 /** A shape as that of a matrix: a convolution over patches is one from all pixels of a patch. */
 export const matrixShape = (shape: readonly Digits[]): Digits[] =>

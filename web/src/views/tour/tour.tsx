@@ -6,12 +6,15 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
+import { grouped } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { parseLayer } from "../../lib/settings";
 import { change, state as appState, useAppState } from "../../lib/state";
 import { useMedia } from "../../lib/use_media";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
+import { AskedQuestion } from "./question";
+import { questionsOf } from "./questions";
 import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
 import { Shapes } from "./tour_shapes";
 
@@ -146,6 +149,8 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const play = () => (isStill() ? move(index + 1) : setPlaying(!isPlaying));
 	const onKeyDown = (event: KeyboardEvent) => {
 		if (event.ctrlKey || event.metaKey || event.altKey) return;
+		const isTyping = (event.target as Element).matches("input");
+		if (isTyping && event.key !== "Escape") return;
 		const isButton = (event.target as Element).closest("button, summary") !== null;
 		if (event.key === "ArrowRight") move(index + 1);
 		else if (event.key === "ArrowLeft") move(index - 1);
@@ -226,7 +231,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 						</span>
 						<Words stop={stop} />
 					</div>
-					<Question
+					<Questions
 						key={stop.name}
 						model={model}
 						stop={stop}
@@ -262,30 +267,49 @@ function Words({ stop }: { stop: TourStop }) {
 	);
 }
 
-/** What the stop adds: first a question, then the number and how it follows. */
-function Question({ model, stop, before }: { model: ModelData; stop: TourStop; before: string }) {
-	const [isShown, setShown] = useState(false);
-	if (stop.adds === "0")
-		return (
-			<p class="tour-count">
-				<Count model={model} stop={stop} />
-			</p>
-		);
+/** What is asked at the stop, one question at a time, and how the answer follows. */
+function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; before: string }) {
+	const questions = questionsOf(model, stop);
+	const [at, setAt] = useState(0);
+	const [isSolved, setSolved] = useState(false);
+	const question = questions[at];
+	const next = (at + 1) % questions.length;
 	return (
-		<div class="tour-question">
-			<p>
-				<strong>How many parameters does this add?</strong>{" "}
-				<button
-					type="button"
-					class="button"
-					aria-expanded={isShown}
-					onClick={() => setShown(!isShown)}
+		<div class={question ? "tour-question" : ""}>
+			{question && (
+				<AskedQuestion
+					key={question.name}
+					model={model}
+					question={question}
+					isSolved={isSolved}
+					solve={setSolved}
 				>
-					{isShown ? "Hide the answer" : "Show the answer"}
-				</button>
-			</p>
+					{questions.length > 1 && (
+						<button
+							type="button"
+							class="button"
+							data-tour-ask="next"
+							onClick={() => {
+								setAt(next);
+								setSolved(false);
+							}}
+						>
+							Question {next + 1} of {questions.length}
+						</button>
+					)}
+				</AskedQuestion>
+			)}
+			{isSolved && question && question.name !== "parameters" && (
+				<p class="tour-count">
+					<i>{question.symbols}</i> = {grouped(question.answer)}
+				</p>
+			)}
 			<p class="tour-count" aria-live="polite">
-				{isShown ? <Count model={model} stop={stop} /> : <>So far {before}</>}
+				{stop.adds === "0" || (isSolved && question?.name === "parameters") ? (
+					<Count model={model} stop={stop} />
+				) : (
+					<>So far {before}</>
+				)}
 			</p>
 		</div>
 	);

@@ -30,6 +30,7 @@ class WeightEntry(Record):
     copies: int
     parameters: int
     tied: bool = False
+    lookup: bool = False  # a table whose rows are looked up
 
     @property
     def sizes(self) -> tuple[object, ...]:
@@ -322,6 +323,7 @@ def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightE
             entry = WeightEntry(
                 shape=shape,
                 dims=tuple(x.symbol for x in row.weight.shape),
+                lookup=row.weight.role == "lookup",
                 copies=copies + (previous.copies if previous else 0),
                 parameters=copies * int(row.weight.parameters)
                 + (previous.parameters if previous else 0),

@@ -1,0 +1,116 @@
+// An answer that is typed: a number in full, one rounded with a suffix, or an expression of letters.
+import { value, type Expression, type Variables } from "./expressions";
+
+const MAX_LENGTH = 200;
+/** No number of a model has more digits. */
+const MAX_DIGITS = 30;
+const MAX_DEPTH = 20;
+const POWERS: Record<string, number> = { "": 0, k: 3, K: 3, M: 6, B: 9, G: 9, T: 12 };
+const NUMBER = /^(\d{1,3}(?:[,_' \u00a0]\d{3})+|\d+)(?:\.(\d+))?\s*([kKMBGT]?)$/;
+const TOKEN = /\s*(?:(\d{1,3}(?:[,_']\d{3})+(?!\d)|\d+)|([A-Za-z][\w′']*)|([-+−*×·⋅()^]))/y;
+
+/** A number, and the half of its last digit by which it is rounded; of one in full that is 0. */
+export interface Answer {
+	/** This and `half` are multiplied by `unit`. */
+	scaled: bigint;
+	half: bigint;
+	unit: bigint;
+	digits: number;
+}
+
+const exact = (n: bigint): Answer => ({ scaled: 2n * n, half: 0n, unit: 2n, digits: 0 });
+
+/** Of a number alone, such as 16,777,216 or 16.8M. */
+function parseNumber(text: string): Answer | null {
+	const match = NUMBER.exec(text);
+	if (!match) return null;
+	const [, whole = "", fraction = "", suffix = ""] = match;
+	const digits = whole.replace(/\D/g, "") + fraction;
+	if (digits.length > MAX_DIGITS) return null;
+	if (!fraction && !suffix) return exact(BigInt(digits));
+	const power = 10n ** BigInt(POWERS[suffix]!);
+	return {
+		scaled: 2n * BigInt(digits) * power,
+		half: power,
+		unit: 2n * 10n ** BigInt(fraction.length),
+		digits: digits.replace(/^0+/, "").length,
+	};
+}
+
+/** Letters without a sign between them, such as dF, or null. */
+function lettersIn(word: string, letters: readonly string[]): string[] | null {
+	if (!word) return [];
+	const longest = letters
+		.filter((x) => word.startsWith(x))
+		.toSorted((a, b) => b.length - a.length)[0];
+	const rest = longest && lettersIn(word.slice(longest.length), letters);
+	return rest ? [longest, ...rest] : null;
+}
+
+/** Of sums, products and powers of numbers and letters. */
+function parseExpression(text: string, letters: readonly string[]): Expression | null {
+	const tokens: string[] = [];
+	text = text.replace(/(\d\s*)x(?=\s*\d)/g, "$1×");
+	for (TOKEN.lastIndex = 0; TOKEN.lastIndex < text.length;) {
+		const match = TOKEN.exec(text);
+		if (!match) return null;
+		tokens.push(match[1]?.replace(/[,_']/g, "") ?? match[2] ?? match[3]!);
+	}
+	let depth = 0;
+	const take = (signs: string) =>
+		tokens[0] !== undefined && signs.includes(tokens[0]) ? tokens.shift()! : "";
+	const sum = (): Expression | null => {
+		let found = product();
+		for (let sign; found !== null && (sign = take("+-−"));) {
+			const other = product();
+			found = other === null ? null : ["+", found, sign === "+" ? other : ["*", -1, other]];
+		}
+		return found;
+	};
+	const product = (): Expression | null => {
+		let found = power();
+		while (found !== null && (take("*×·⋅") || /^[A-Za-z(]/.test(tokens[0] ?? ""))) {
+			const other = power();
+			found = other === null ? null : ["*", found, other];
+		}
+		return found;
+	};
+	const power = (): Expression | null => {
+		const base = atom();
+		// of a number or a letter alone, so that it stays small
+		if (typeof base === "object" || !take("^")) return base;
+		const n = Number(tokens.shift());
+		if (!(Number.isInteger(n) && n >= 1 && n <= 64)) return null;
+		return n === 1 ? base : ["*", ...Array<Expression>(n).fill(base)];
+	};
+	const atom = (): Expression | null => {
+		const token = tokens.shift() ?? "";
+		if (token === "(") {
+			if (++depth > MAX_DEPTH) return null;
+			const found = sum();
+			return take(")") ? found : null;
+		}
+		if (/^\d/.test(token)) return token.length > MAX_DIGITS ? null : token;
+		const found = /^[A-Za-z]/.test(token) ? lettersIn(token, letters) : null;
+		return !found ? null : found.length > 1 ? ["*", ...found] : found[0]!;
+	};
+	const found = sum();
+	return tokens.length ? null : found;
+}
+
+/** Null if the text is no number and no expression of these letters. */
+export function parseAnswer(text: string, letters: Variables<bigint>): Answer | null {
+	const written = text.trim();
+	if (written.length > MAX_LENGTH) return null;
+	const number = parseNumber(written);
+	if (number) return number;
+	const found = parseExpression(written, Object.keys(letters));
+	return found === null ? null : exact(value(found, letters));
+}
+
+/** Whether a number is the answer, or rounds to it with two digits or more. */
+export function isAnswer({ scaled, half, unit, digits }: Answer, n: bigint): boolean {
+	if (half > 0n && digits < 2) return false;
+	const off = scaled - n * unit;
+	return (off < 0n ? -off : off) <= half;
+}
