@@ -24,7 +24,7 @@ from ....families.deepseek_shared import MTP_KEYS
 from ....questions.memory_questions import PREFILL_CHUNK, MemoryQuestion
 from ....render.report import Report
 from ....render.tables import Part
-from ....utils.errors import Argument, LlamathError, UnknownQuantization, safe
+from ....utils.errors import LlamathError, UnknownQuantization, safe
 from ....utils.number_format import format_bytes, format_count
 from ....utils.record_type import Record
 from ...graph.liveness import peak_of_layers
@@ -412,8 +412,8 @@ class MemoryCalculator:
         is_mxfp4 = packer.recipe is not None and packer.recipe.method == "mxfp4"
         if is_mxfp4 and self.stored is None and self.model.family.gguf is not None:
             yield (
-                "GGUF files keep the other matrices in Q8_0 and have fewer bytes, so their bound "
-                f"of decode is higher: {Argument('dtype', 'mxfp4_moe')}"
+                "GGUF files of mxfp4_moe keep the other matrices in Q8_0 and have fewer bytes, so "
+                "their bound of decode is higher"
             )
         if self.model.preset is None or dtype not in _RECIPE_DTYPES:
             return

@@ -84,7 +84,7 @@ def _norm_name(paths: set[str]) -> str:
         return "norm biases"
     return (
         "QK norms"
-        if all(x.split(".")[-2] in ("q_norm", "k_norm") for x in paths)
+        if all(x.rpartition(".")[0].endswith(("q_norm", "k_norm")) for x in paths)
         else "additional norms"
     )
 
