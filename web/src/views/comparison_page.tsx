@@ -104,7 +104,7 @@ export function ComparisonPage() {
 				</h1>
 				<p>
 					From {a!.name} to {b!.name}: <Delta /> parameters.{" "}
-					{difference.shared.weights.length} weights are the same in both,{" "}
+					{difference.shared.weights.length} weights have the same shape in both,{" "}
 					{difference.config.length} keys of the configuration differ.
 				</p>
 			</div>
@@ -158,7 +158,7 @@ export function ComparisonPage() {
 								`shape, ${difference.weights.length} differ`
 							: "No weight has the same shape in both"
 					}
-					lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}
+					lead={`The same place is the same weight; those of equal shape are ${sames} of ${b!.name}.`}
 				>
 					<Shapes difference={difference} />
 					<Folded id="aligned" says="Every weight that differs, in numbers">

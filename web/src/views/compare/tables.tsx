@@ -73,17 +73,17 @@ export function WeightTable({ difference }: { difference: Difference }) {
 			<p class="lead-line">
 				<NumberButton
 					derive={() => ({
-						title: "weights that are the same",
+						title: "weights of the same shape",
 						lines: [formula(`|{${weights.join(", ")}}|`, String(weights.length))],
 					})}
 					label="weights"
 				>
 					{String(weights.length)}
 				</NumberButton>{" "}
-				weights are the same in both,{" "}
+				weights have the same shape in both,{" "}
 				<NumberButton
 					derive={() => ({
-						title: "the same in both",
+						title: "of the same shape in both",
 						lines: [sumFormula(rows.map((x) => [x.path, x.total]))],
 					})}
 					label="parameters"

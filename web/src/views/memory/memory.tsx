@@ -73,10 +73,12 @@ function finding({ model, sized, memory }: Shown): string {
 	return `At batch ${batch} and ${at} the KV cache is ${cache < 1 ? "under 1" : Math.round(cache)} % of the memory`;
 }
 
-const topic = ({ sized }: Shown) =>
-	sized.plan.mode === "train"
-		? `Memory for training, ${sized.plan.label}`
-		: `Memory for inference, ${sized.plan.label}, ${sized.dtype.title}`;
+function topic(all: Shown[]): string {
+	const { plan } = all[0]!.sized;
+	if (plan.mode === "train") return `Memory for training, ${plan.label}`;
+	const dtypes = [...new Set(all.map((x) => x.sized.dtype.title))].join(" and ");
+	return `Memory for inference, ${plan.label}, ${dtypes}`;
+}
 
 /** The parts on the most loaded GPU, to the byte. */
 function PartsTable({
@@ -331,7 +333,7 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 					.map((x) => `${x.model.name} takes ${gibibytes(x.memory.values.total)}`)
 					.join(", ");
 	return (
-		<Section id="memory" topic={topic(first)} title={title} controls={<ModeControl />}>
+		<Section id="memory" topic={topic(all)} title={title} controls={<ModeControl />}>
 			<SizingControls models={models} />
 			{models.map((x) => (
 				<ContextWarning key={x.name} model={x} />
