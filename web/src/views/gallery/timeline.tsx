@@ -8,7 +8,8 @@ import { gallery, type Entry } from "./entries";
 import { axis, dateOf } from "./plot";
 import { Points, ShapeKey, type Point } from "./points";
 
-const MIN_LINE = 2;
+/** Of more lines than these, only those with two points are drawn. */
+const ALL_LINES = 20;
 
 export function Timeline({ models }: { models: Entry[] }) {
 	const { lines, only } = useAppState("lines", "only");
@@ -24,9 +25,8 @@ export function Timeline({ models }: { models: Entry[] }) {
 	const names = [
 		...new Set(gallery.models.map((x) => x[lines]).filter(Boolean) as string[]),
 	].sort((a, b) => a.localeCompare(b));
-	const shown = only
-		? ordered.filter((x) => x[0] === only)
-		: ordered.filter((x) => x[1].length >= MIN_LINE);
+	const least = ordered.length > ALL_LINES ? 2 : 1;
+	const shown = ordered.filter((x) => (only ? x[0] === only : x[1].length >= least));
 	const total = shown.reduce((n, x) => n + x[1].length, 0);
 	return (
 		<section class="picture" aria-label="Timeline">
@@ -64,7 +64,10 @@ export function Timeline({ models }: { models: Entry[] }) {
 			<p class="caption">
 				{only
 					? "As high as its parameters."
-					: `The larger the point, the more parameters. ${lines === "organization" ? "Organizations" : "Families"} with at least ${MIN_LINE} models.`}
+					: "The larger the point, the more parameters." +
+						(least > 1
+							? ` ${lines === "organization" ? "Organizations" : "Families"} with at least ${least} models.`
+							: "")}
 			</p>
 		</section>
 	);
