@@ -139,8 +139,16 @@ def wait_until_drawn(tab: Any) -> None:
 
 
 def go_to(tab: Any, at: str) -> None:
-    """Open another state of the page that is open."""
-    tab.evaluate("at => { location.hash = at }", at)
+    """Open another state of the page that is open, once the entry of a closed dialog is left."""
+    tab.evaluate(
+        """async (at) => {
+          while (history.state === "dialog" && !document.querySelector("dialog[open]")) {
+            await new Promise((done) => setTimeout(done, 5));
+          }
+          location.hash = at;
+        }""",
+        at,
+    )
     wait_until_drawn(tab)
 
 

@@ -218,6 +218,24 @@ function WireLine({ wire, state }: { wire: Wire; state: string }) {
 	);
 }
 
+/** The name of a stream, with its width where no label of the first lane stands in the way. */
+function streamLabel({ isVertical, stream, nodes }: LayerLayout, width: string): string {
+	const name = "residual stream";
+	if (!isVertical) return name + width;
+	const start = stream!.line[0]![0] + 12;
+	const inTheWay = (text: string) =>
+		nodes.some((x) =>
+			x.labels.some((label) => {
+				const size = textWidth(label.text, 13, 650);
+				const shift = { start: 0, middle: size / 2, end: size }[label.anchor];
+				const left = x.x + label.x - shift;
+				const isBeside = left < start + textWidth(text) + 8 && left + size > start;
+				return isBeside && x.y + label.y < 32;
+			}),
+		);
+	return inTheWay(name + width) ? (inTheWay(name) ? "" : name) : name + width;
+}
+
 function Stream({
 	layout,
 	active,
@@ -228,7 +246,7 @@ function Stream({
 	stage: Stage;
 }) {
 	const { line, nodes } = layout.stream!;
-	const label = `residual stream, ${notation(stage.stream[2]!, {}, false)} wide`;
+	const label = streamLabel(layout, `, ${notation(stage.stream[2]!, {}, false)} wide`);
 	return (
 		<g>
 			<path class="stream" d={path(line)} />
