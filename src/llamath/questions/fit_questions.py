@@ -92,17 +92,6 @@ class RankQuestion(Question):
     part: Literal["text", "main"] | None = PART
 
 
-_LAYOUT_OF_ENGINE: Mapping[str, Any] = ask(
-    SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
-)
-_GPUS_OF_ENGINE: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
-_ENGINE_ARGS = ask(
-    text("--max-num-seqs 64", "FLAGS"),
-    default="",
-    help="Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.",
-)
-
-
 class EngineQuestion(Question):
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which
     command.
@@ -117,16 +106,22 @@ class EngineQuestion(Question):
         help="Will vllm, vllm@0.19.1, sglang, llama.cpp, ollama, transformers or trtllm start? "
         "Several, with a comma between them, are compared.",
     )
-    on: tuple[int, Device] = _GPUS_OF_ENGINE
+    on: tuple[int, Device] = ask(GPU_NAMES, help="The GPUs: rtx-4090 or 8xh100.")
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
     batch: int = BATCH
-    layout: Mapping[str, Any] = _LAYOUT_OF_ENGINE
-    engine_args: str = _ENGINE_ARGS
+    layout: Mapping[str, Any] = ask(
+        SomeKeys(EngineRanks), default={}, help="Ranks; chosen if not given."
+    )
+    engine_args: str = ask(
+        text("--max-num-seqs 64", "FLAGS"),
+        default="",
+        help="Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.",
+    )
 
 
-class EnginesQuestion(Question):
+class EnginesQuestion(EngineQuestion):
     """Compare engines, or versions of one: which start with a model on GPUs, and what changed for
     it from one version to the next.
     """
@@ -135,16 +130,9 @@ class EnginesQuestion(Question):
     report: ClassVar[str] = "EngineComparison"
     about: ClassVar[str] = "engines"
 
-    engine: tuple[str, ...] = ask(
+    engine: tuple[str, ...] = ask(  # type: ignore[assignment]
         text("vllm").several(), help="Engines or versions: ['vllm@0.25.1', 'vllm@0.26.0']."
     )
-    on: tuple[int, Device] = _GPUS_OF_ENGINE
-    dtype: str = DTYPE
-    kv_dtype: str = KV_DTYPE
-    context: int | str | None = CONTEXT
-    batch: int = BATCH
-    layout: Mapping[str, Any] = _LAYOUT_OF_ENGINE
-    engine_args: str = _ENGINE_ARGS
 
 
 class QuantsQuestion(Question):

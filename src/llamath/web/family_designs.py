@@ -1,6 +1,4 @@
-"""The closed forms of common families, which each exported page has beside those of its models, so
-that it opens their configs.
-"""
+"""The closed forms of common families, with which each exported page opens their configs."""
 
 from __future__ import annotations
 

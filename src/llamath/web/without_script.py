@@ -1,4 +1,4 @@
-"""What a page shows where no script runs: the facts of its models, and a bar for each layer."""
+"""A page without scripts: the facts of its models, and a bar for each layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILLED = 0.8
 """The share of a layer's width that its bar takes."""
 _THINNEST = 0.1
 _BROKEN = 3
-"""What is larger than so many layers is cut at the height of the picture."""
+"""A part larger than this many layers is cut at the height of the picture."""
 COLORS = {
     "norm": "norm",
     "attention": "attn",

@@ -103,7 +103,7 @@ function shapeQuestion(model: ModelData, stop: TourStop): Question[] {
 				: [
 						[
 							answer * vocabulary,
-							"this is the whole table, of which a token reads a row",
+							"this is the whole table; a token reads one of its rows",
 						],
 						[answer / heads, "this is one head"],
 						[answer * TOKENS, "these are T tokens"],

@@ -1,7 +1,7 @@
-"""`find_renaming`: why expected tensors are missing and others are there: all names have or lack a
-beginning, a module has another name, or matrices are stored as one or in parts.
+"""`find_renaming`: why expected tensors are missing: a prefix, a renamed module, or matrices that
+are fused or split in the file.
 
-A cause is found by shapes that are equal, layer by layer; names choose between candidates alone.
+Candidates have equal shapes in each layer; names only choose between them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ....utils.number_format import format_count, format_list
 Shape = tuple[int, ...]
 _Indices = tuple[str, ...]
 _MAX_ALIKE = 64
-"""Kinds of tensors with the same shapes in all layers; of more, none is renamed."""
+"""The most kinds of tensors with the same shapes that are compared with each other."""
+_MAX_PREFIX = 200
+"""The longest prefix that is looked for."""
 _ROLES = {
     **dict.fromkeys(("q", "query", "wq"), "q"),
     **dict.fromkeys(("k", "key", "wk"), "k"),
@@ -26,9 +28,9 @@ _ROLES = {
     **dict.fromkeys(("up", "fc1", "w3"), "up"),
     **dict.fromkeys(("down", "fc2", "w2"), "down"),
 }
-"""Word of a module's name → what the matrix is."""
+"""Word of a module's name → role of its matrix."""
 _FUSED = ("q", "k", "v"), ("gate", "up"), ("k", "v")
-"""Matrices that models store as one."""
+"""Matrices that models fuse into one."""
 _META_WORDS = frozenset(
     word
     for name in (*META.inside.values(), *META.outside.values())
@@ -63,7 +65,7 @@ class _Kind(NamedTuple):
 
     @property
     def role(self) -> str:
-        """What the matrix is by the name of its module."""
+        """The role of the matrix, by the name of its module."""
         name = self.name.lower()
         for end in ("_proj", "_projection", "_linear"):
             name = name.removesuffix(end)
@@ -78,7 +80,7 @@ def find_renaming(missing: Mapping[str, Shape], others: Mapping[str, Shape]) -> 
     """
     if not missing or not others:
         return None
-    if found := _beginning(missing, others):
+    if found := _prefix(missing, others):
         return found
     absent, present = _kinds(missing), _kinds(others)
     renamed = list(_renamed(absent, present))
@@ -98,13 +100,13 @@ def find_renaming(missing: Mapping[str, Shape], others: Mapping[str, Shape]) -> 
     return Renaming(tuple(causes), frozenset(n for x in explained for n in _full_names(x)))
 
 
-def _beginning(missing: Mapping[str, Shape], others: Mapping[str, Shape]) -> Renaming | None:
-    """Return the beginning that at least half of the names have, or lack, in the file."""
+def _prefix(missing: Mapping[str, Shape], others: Mapping[str, Shape]) -> Renaming | None:
+    """Return the prefix that at least half of the names have, or lack, in the file."""
     for added, (short, long) in enumerate(((others, missing), (missing, others))):
         for name in sorted(short, key=len, reverse=True)[:2]:
             end = f".{name}"
             start = next((x[: 1 - len(end)] for x in long if x.endswith(end)), "")
-            if not start:
+            if not 0 < len(start) <= _MAX_PREFIX:
                 continue
             fit = [x for x in short if long.get(start + x) == short[x]]
             if 2 * len(fit) < len(missing):

@@ -347,8 +347,8 @@ def _plain_bytes(by_codec: dict[str, int]) -> int:
 
 
 def _unquantized_groups(storage: WeightStorage) -> Iterator[str]:
-    """Yield the parts of the model of which most is in 16 bits or more, largest first: experts in
-    4 bits may have biases in 16.
+    """Yield the parts of the model that are mostly in 16 bits or more, largest first: experts in 4
+    bits may have biases in 16.
     """
     plain: dict[str, int] = {}
     packed: dict[str, int] = {}

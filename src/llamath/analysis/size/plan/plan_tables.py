@@ -249,8 +249,8 @@ def serving_tables(report: ServeReport) -> Iterator[Part]:
         "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free "
         "communication and no speculative decoding; a pipeline has as many groups of sequences "
         f"in flight as stages, or single sequences if fewer fit. Each sequence has "
-        f"{report.context:,} tokens in the cache at each step; of requests that grow, the mean "
-        "counts",
+        f"{report.context:,} tokens in the cache at each step; requests that grow have fewer on "
+        "average",
         "dim",
         apart=True,
     )

@@ -1,5 +1,5 @@
-"""What to paste into torchtitan, Megatron-LM, accelerate or DeepSpeed for the first plan, or why it
-cannot be said there.
+"""The first plan as a config or flags of torchtitan, Megatron-LM, accelerate or DeepSpeed, or why
+the framework cannot do it.
 
 Names and values are those of one version of each framework; `tests/truth/frameworks.json` has them
 as read from its own source, and tests compare. The model, the data and the learning rate are not
@@ -27,7 +27,7 @@ Sections = dict[str, dict[str, Value]]
 
 
 class _Obstacle(NamedTuple):
-    """What a framework cannot do, and the layout that avoids it."""
+    """A limit of a framework, and the layout that avoids it."""
 
     why: str
     instead: Mapping[str, int] = {}

@@ -70,7 +70,7 @@ class EngineArguments(Record):
 
     @property
     def notes(self) -> Iterator[str]:
-        """What is said of the engine's own choices, and of flags that have no effect."""
+        """Notes on the engine's own choices, and on flags that have no effect."""
         yield from self.remarks
         if self.uncounted:
             names = ", ".join(self.uncounted)

@@ -22,7 +22,7 @@ from .engine_report import EngineReport, EngineSettings, EngineTrial, plan_engin
 
 
 class EngineChange(Record):
-    """What changed for a model from one version to the next, and where that is from."""
+    """A change for a model from one version to the next, with its source."""
 
     name: str  # of the figure or rule
     effect: str
@@ -71,10 +71,8 @@ class EngineComparison(Report):
             for y in verdicts
         )
         first = self.reports[0]
-        return (
-            f"{self.model.name} on {gpus_option(first.count, first.gpu)}, {self.setting}: "
-            f"{'; '.join(texts)}"
-        )
+        gpus = gpus_option(first.count, first.gpu)
+        return f"{self.model.name} on {gpus}: {'; '.join(texts)}"
 
     @property
     def setting(self) -> str:

@@ -44,8 +44,8 @@ _MAX_NEAREST = 3
 
 
 class EngineSettings(Record):
-    """What the user fixes: the layout, the share of memory, the memory of the cache, and what else
-    flags of the engine say.
+    """The user's settings: the layout, the share of memory, the memory of the cache, and the
+    engine's own flags.
     """
 
     layout: EngineLayout | None = None
