@@ -276,7 +276,7 @@ def test_stops_ask_of_shapes_flops_and_the_cache(tab: Any) -> None:
         return str(tab.text_content(".tour-verdict"))
 
     ask("embedding", "shape")
-    assert answer("V d") == "Not right: this is the whole table, of which a token reads a row"
+    assert answer("V d") == "Not right: this is the whole table; a token reads one of its rows"
     assert answer("d") == "Right"
     ask("scores", "shape")
     assert answer("T^2") == "Not right: this is one head, and each has its own"
