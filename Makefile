@@ -147,8 +147,9 @@ $(VENV)/.oracles: $(VENV)/.package requirements/test.txt
 
 # The page is tested in Debian's Chromium and Firefox; root installs them where they are missing
 browser:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || [ "$$(id -u)" != 0 ] || \
-		{ apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || echo 'Chromium cannot be installed'
+	@command -v chromium-headless-shell >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -qq && { apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null || \
+		apt-get install -y -qq chromium >/dev/null; }; } || echo 'Chromium cannot be installed'
 	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends firefox-esr >/dev/null; } || echo 'Firefox cannot be installed'
 

@@ -3,7 +3,6 @@ a second beside the native engine, and time of a keystroke."""
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.chromium import launch_chromium
 from support.firefox import Firefox
 
 ROUNDS, TOKENS = 7, 100
@@ -95,9 +95,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder) / "page.html"
         path.write_text(text)
-        browser = driver.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        browser = launch_chromium(driver)
         tab = browser.new_page(viewport={"width": 1280, "height": 900})
         rows[f"Chromium {browser.version}"] = measure(
             lambda: (tab.goto("about:blank"), tab.goto(path.as_uri())), tab.evaluate

@@ -4,8 +4,8 @@ step, heap size, bytes of its assets."""
 from __future__ import annotations
 
 import gc
-import shutil
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 import llamath
 from harness import keep
 from llamath.web.server.page_html import STATIC_FOLDER, model_page
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.chromium import CHROMIUM, launch_chromium
 
 ROUNDS = 7
 SUBJECTS = {
@@ -143,9 +146,7 @@ def _percentile(steps: list[tuple[float, float]], percent: int) -> float:
 def main() -> None:
     rows = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        browser = launch_chromium(driver)
         for name, slugs in SUBJECTS.items():
             text = model_page([llamath.load(x) for x in slugs])
             path = Path(folder) / f"{slugs[-1]}.html"
@@ -156,14 +157,14 @@ def main() -> None:
         version = browser.version
         browser.close()
     assets = sum(x.stat().st_size for x in Path(STATIC_FOLDER).iterdir())
-    print(f"  assets: {assets:,} bytes; Chromium {version}")
+    print(f"  assets: {assets:,} bytes; {CHROMIUM} {version}")
     keep(
         "page",
         [
             {
                 "title": "the page in Chromium",
                 "rounds": ROUNDS,
-                "chromium": version,
+                "browser": f"{CHROMIUM} {version}",
                 "assets_bytes": assets,
                 "rows": rows,
             }

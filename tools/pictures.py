@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +13,9 @@ from playwright.sync_api import sync_playwright
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from support.chromium import launch_chromium
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES: dict[str, tuple[list[str], str, int, str, str]] = {
@@ -49,9 +51,7 @@ REMOVE_OTHERS = """elements => {
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        browser = launch_chromium(driver)
         for name, (slugs, theme, width, fragment, elements) in PICTURES.items():
             path = Path(folder) / f"{name}.html"
             models = [load_with_checkpoint(x) for x in slugs]

@@ -34,7 +34,8 @@ from llamath.web.server.server import (
     listen,
     serve,
 )
-from support.browser_page import CHROMIUM, NO_CHROMIUM, UNTIL_WHOLE, new_context, page_data
+from support.browser_page import UNTIL_WHOLE, new_context, page_data
+from support.chromium import CHROMIUM, NO_CHROMIUM, launch_chromium
 from support.serving import Place, served
 
 uvicorn = pytest.importorskip("uvicorn")
@@ -228,10 +229,7 @@ def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch)
       document.body.append(frame);
     })"""
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--host-resolver-rules=MAP evil.test 127.0.0.1"],
-        )
+        browser = launch_chromium(driver, "--host-resolver-rules=MAP evil.test 127.0.0.1")
         tab = (
             new_context(browser, bypass_csp=True).new_page()
         )  # the answer that refuses plays the stranger's page, without what it forbids itself

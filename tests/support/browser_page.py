@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import zlib
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .chromium import CHROMIUM, HANG_MS, NO_CHROMIUM, launch_chromium
 
 PAGE_TEST_FUNCTIONS = """globalThis.pwned = () => { throw new Error("pwned"); };
 globalThis.pageTest = {
@@ -52,13 +53,10 @@ globalThis.pageTest = {
 };"""
 """What hostile text would call, and functions of the page that tests call; they return strings: a design, a file header, memory and
 speed of the most loaded GPU."""
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 EMPTY = "about:blank"
-HANG_MS = 120_000
 NARROW = 390
 """The width for tests that call functions of a page: it draws half as much."""
 USUAL_MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference"}
-NO_CHROMIUM = "Chromium is not installed (as root, `make browser` installs it)"
 
 
 _running: list[Any] = []
@@ -75,11 +73,7 @@ def browser() -> Any:
         from playwright.sync_api import sync_playwright
 
         _running.append(sync_playwright().start())
-        _running.append(
-            _running[0].chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS
-            )
-        )
+        _running.append(launch_chromium(_running[0], "--js-flags=--single-threaded"))
     return _running[1]
 
 
