@@ -104,8 +104,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if slow or (collection_path.suffix == ".py" and is_heavy(collection_path)) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests: those of slow files, and those that import torch or transformers."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the slow tests: those of slow files, and those that import torch or transformers. Leave
+    out the cases that only run before a release.
+    """
+    if not config.getoption("--all"):
+        items[:] = [x for x in items if x.get_closest_marker("release") is None]
     for item in items:
         code = getattr(getattr(item, "function", None), "__code__", None)
         names = (

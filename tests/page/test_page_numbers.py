@@ -16,6 +16,7 @@ from llamath.web.server.page_html import page_from_data
 from support import page_models
 from support.browser_page import Tab, browser
 from support.page_numbers import NUMBER, opened_numbers
+from support.release import usual
 
 assert browser
 SCALES = (1, 100, 1e3, 1e6, 1e9, 1e12, 1e15, 2**10, 2**20, 2**30, 2**40)
@@ -82,7 +83,8 @@ def not_derived(tab: Any, at: str, within: str = "#page") -> list[tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    "name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b", "falcon-mamba-7b"]
+    "name",
+    usual("llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b", release=["gpt2", "falcon-mamba-7b"]),
 )
 def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of(name))) as tab:

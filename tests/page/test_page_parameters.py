@@ -14,6 +14,7 @@ from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_models import data_of, page_of
 from support.page_numbers import unexplained_numbers
+from support.release import usual
 
 __all__ = ["browser"]
 MODELS = [
@@ -28,7 +29,9 @@ MODELS = [
 MEASURES = ["parameters", "bytes", "flops", "cache"]
 
 
-@pytest.mark.parametrize("slug", MODELS)
+@pytest.mark.parametrize(
+    "slug", usual("llama-3-8b", "deepseek-v3", "llama-3.2-11b-vision", release=MODELS)
+)
 def test_areas_sum_to_what_the_library_reports(browser: Any, tmp_path: Path, slug: str) -> None:
     """The first level of the picture, what is too small to draw, and the total, for each measure and grouping."""
     model, data = llamath.load(slug), data_of(slug)
@@ -73,7 +76,8 @@ def test_cache_is_that_of_all_sequences(browser: Any, tmp_path: Path, at: str) -
 
 
 @pytest.mark.parametrize(
-    "slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "llama-3.2-11b-vision"]
+    "slug",
+    usual("deepseek-v3", "llama-3.2-11b-vision", release=["llama-3-8b", "qwen3-next-80b-a3b"]),
 )
 def test_every_area_is_labelled_or_named_in_words(
     browser: Any, tmp_path: Path, slug: str, request: pytest.FixtureRequest
@@ -144,7 +148,7 @@ def test_a_lens_states_its_factor(browser: Any, tmp_path: Path) -> None:
         assert "magnified" not in tab.text_content("#parameters svg")
 
 
-@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "falcon-mamba-7b"])
+@pytest.mark.parametrize("slug", usual("deepseek-v3", "falcon-mamba-7b", release=["llama-3-8b"]))
 def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, slug: str) -> None:
     data = data_of(slug)
     excluded = [

@@ -17,6 +17,7 @@ from llamath.model import Model
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, model_of, page_of
+from support.release import usual
 
 assert browser
 SAMPLE = (
@@ -24,8 +25,9 @@ SAMPLE = (
     " gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b"
 ).split()
 DRAWN = "llama-3-8b deepseek-v3 qwen3-next-80b-a3b gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b nemotron-3-super-120b".split()
-UNLIKE = ["deepseek-v3", "qwen3-next-80b-a3b", "gemma-4-26b-a4b", "nemotron-3-super-120b"]
-"""Models of `DRAWN` whose blocks differ most: latent attention, recurrences, towers, experts."""
+UNLIKE = usual("deepseek-v3", "nemotron-3-super-120b", "gemma-4-26b-a4b", release=DRAWN)
+"""Models whose blocks differ most: latent attention, recurrences, parallel branches, experts."""
+SHAPES = ["llama-3-8b", "deepseek-v3", "gemma-4-26b-a4b", "nemotron-3-super-120b", "command-r7b"]
 SETTINGS = ((1, 3), (262_145, 5))
 MORE_SETTINGS = ((1, 1), (7, 3), (4096, 1))
 WEIGHTLESS = ("ids", "probabilities")
@@ -39,11 +41,6 @@ CROSSED_LABELS = """() => {
     return labels.filter(([, box]) => points.some((p) => isIn(p, box))).map(([text]) => text);
   });
 }"""
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "drawn" in metafunc.fixturenames:
-        metafunc.parametrize("drawn", DRAWN if metafunc.config.getoption("--all") else UNLIKE)
 
 
 def plate_of(slug: str) -> dict[str, Any]:
@@ -171,6 +168,7 @@ def blocks_of(tab: Any, at: str) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("drawn", UNLIKE)
 def test_blocks_show_every_step_of_the_walkthrough(
     browser: Any, tmp_path: Path, drawn: str
 ) -> None:
@@ -250,6 +248,7 @@ def test_panel_of_a_layer_fits_a_screen(browser: Any, tmp_path: Path, slug: str)
         assert tab.locator(".layer-picture").bounding_box()["height"] <= 900
 
 
+@pytest.mark.parametrize("drawn", UNLIKE)
 def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, drawn: str) -> None:
     with plate_tab(browser, tmp_path, drawn) as tab:
         for stage in data_of(drawn)["models"][0]["passes"]["prompt"]:
@@ -271,7 +270,9 @@ def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, drawn: st
                 assert sorted(sides) == pytest.approx(expected, abs=0.01), path
 
 
-@pytest.mark.parametrize("slug", [*DRAWN, "llama-3.2-11b-vision"])
+@pytest.mark.parametrize(
+    "slug", usual(*SHAPES, "llama-3.2-11b-vision", "qwen3-next-80b-a3b", release=DRAWN)
+)
 def test_labels_are_whole_at_every_width(
     browser: Any, tmp_path: Path, slug: str, request: pytest.FixtureRequest
 ) -> None:
@@ -291,7 +292,7 @@ def test_labels_are_whole_at_every_width(
                     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("slug", [*DRAWN, "gemma-3-27b"])
+@pytest.mark.parametrize("slug", usual(*SHAPES, "qwen3-next-80b-a3b", "gemma-3-27b", release=DRAWN))
 def test_wires_leave_labels_free(browser: Any, tmp_path: Path, slug: str) -> None:
     with plate_tab(browser, tmp_path, slug, width=1440) as tab:
         for i in range(len(plate_of(slug)["kinds"])):
@@ -435,7 +436,7 @@ def test_layers_are_chosen_by_keyboard(browser: Any, tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
+@pytest.mark.parametrize("slug", usual("llama-3-8b", "deepseek-v3", release=["qwen3-next-80b-a3b"]))
 def test_walk_counts_the_bytes_of_the_library(browser: Any, tmp_path: Path, slug: str) -> None:
     context, data = 5000, data_of(slug)["models"][0]
     with plate_tab(

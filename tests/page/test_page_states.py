@@ -26,6 +26,7 @@ from support.browser_page import (
     wait_until_drawn,
 )
 from support.page_models import page_of, write_checkpoint
+from support.release import usual
 from support.serving import served
 
 assert browser
@@ -365,7 +366,7 @@ def test_nothing_scrolls_sideways_on_small_screens(
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("page", ["mixture", "comparison", "towers", "served"])
+@pytest.mark.parametrize("page", usual("mixture", "served", release=["comparison", "towers"]))
 def test_every_section_has_a_link(
     browser: Any, addresses: Callable[[str], str], page: str, width: int
 ) -> None:

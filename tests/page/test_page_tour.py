@@ -16,6 +16,7 @@ from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_models import data_of, model_of, page_of
+from support.release import usual
 
 assert browser
 BAR = ".tour"
@@ -63,7 +64,9 @@ def test_data_of_the_tour_equals_the_library() -> None:
     assert len(json.dumps(tour)) < 16_000
 
 
-@pytest.mark.parametrize("tab", ["llama-3-8b", "deepseek-v3", "mamba-2.8b"], indirect=True)
+@pytest.mark.parametrize(
+    "tab", usual("deepseek-v3", "mamba-2.8b", release=["llama-3-8b"]), indirect=True
+)
 def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureRequest) -> None:
     slug = request.node.callspec.params["tab"]
     assert tab.locator(BAR).count() == 0

@@ -19,6 +19,7 @@ from llamath.web.page_data.tower_data import build_towers
 from support.browser_page import Tab, at_widths, browser, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, page_of
+from support.release import usual
 
 assert browser
 SAMPLE = "qwen3-vl-8b qwen2.5-vl-7b llava-1.5-7b gemma-4-31b internvl2.5-1b ministral-3-3b".split()
@@ -147,7 +148,7 @@ def test_text_models_have_no_towers(slug: str) -> None:
 # what follows needs Chromium
 
 
-@pytest.mark.parametrize("slug", DRAWN)
+@pytest.mark.parametrize("slug", usual("llava-1.5-7b", "gemma-4-31b", release=DRAWN))
 def test_labels_of_towers_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str) -> None:
     with tower_tab(browser, tmp_path, slug, "#layer=vision") as tab:
         for width in at_widths(tab, 1440, 1024, 390):
@@ -158,7 +159,7 @@ def test_labels_of_towers_are_whole_at_every_width(browser: Any, tmp_path: Path,
                 assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("slug", DRAWN)
+@pytest.mark.parametrize("slug", usual("llava-1.5-7b", "gemma-4-31b", release=DRAWN))
 def test_matrices_of_towers_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str) -> None:
     for part, i, stage in stages_of(slug):
         uses = {
