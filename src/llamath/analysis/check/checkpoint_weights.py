@@ -63,20 +63,24 @@ def loaded_weights(
         return weights
     mtp = list_tensors(manifest.replace(tensors=[x for x in tensors if is_mtp(x.name)]))
     size, layers = int(sum(x.bytes for x in stored_weights(mtp).lines)), model.text.tree.mtp
-    return weights.replace(not_loaded=(mtp_line(size, len(layers or ()), is_gguf=False),))
+    is_gguf = manifest.format == "gguf"
+    return weights.replace(not_loaded=(mtp_line(size, len(layers or ()), is_gguf=is_gguf),))
 
 
 def _is_mtp(model: FamilyModel, part: str | None, manifest: Manifest) -> Callable[[str], bool]:
     """Return whether the tensor of a name is in a layer for multi-token prediction that no engine
-    loads; of a GGUF file, some load it, and it is left out of the part `main` alone.
+    loads. llama.cpp loads those of architectures without names here: they are left out of the part
+    `main` alone.
     """
-    layers = int(model.tree.layers.n)
-    if manifest.format == "gguf":
-        return lambda name: part == "main" and is_auxiliary_tensor(name, layers)
-    names, tree, found = set(manifest.columns.name), model.text.tree, set[str]()
+    is_gguf, tree = manifest.format == "gguf", model.text.tree
+    if is_gguf and part == "main":
+        layers = int(tree.layers.n)
+        return lambda name: is_auxiliary_tensor(name, layers)
+    names, found = set(manifest.columns.name), set[str]()
     if tree.mtp is not None:
         check_listable(model.tree)
-        for scheme in (model.family.hf, *model.family.hf_forms):
+        schemes = [model.family.gguf] if is_gguf else [model.family.hf, *model.family.hf_forms]
+        for scheme in (x for x in schemes if x is not None and x.names_mtp):
             found |= {x.name for y in scheme.stored_mtp_layers(tree, names) for x in y}
     return _is_among(found)
 
