@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -462,9 +463,11 @@ def mtp_tensors() -> dict[str, torch.Tensor]:
 def test_memory_counts_one_part_of_the_files(tmp_path: Path) -> None:
     tensors, further = random_tensors(MTP), mtp_tensors()
     write(tmp_path / "mtp", MTP, tensors | further)
-    sizes = {x: llamath.memory(tmp_path / "mtp", part=x).weights for x in (None, "text", "main")}
-    bytes_of_mtp = sum(x.nbytes for x in further.values())
-    assert sizes[None] == sizes["text"] == sizes["main"] + bytes_of_mtp > sizes["main"]
+    sizes = {x: llamath.memory(tmp_path / "mtp", part=x) for x in (None, "text", "main")}
+    assert {x.weights for x in sizes.values()} == {sum(x.nbytes for x in tensors.values())}
+    below = {x: [int(y.bytes) for y in size.not_loaded] for x, size in sizes.items()}
+    mtp = sum(x.nbytes for x in further.values())
+    assert below == {None: [mtp], "text": [mtp], "main": []}
     whole = random_tensors(VL)
     towers = {name: x for name, x in whole.items() if name.startswith("model.visual.")}
     write(tmp_path / "vl", VL, whole)
@@ -484,6 +487,72 @@ def test_old_option_says_what_to_type() -> None:
     assert done.exit_code == 2 and "is now `--part main`" in done.stderr
 
 
+def gguf_py_name(name: str) -> str:
+    """The name that gguf-py gives a published tensor of GLM-4.5, those of experts stacked."""
+    name = re.sub(r"\.experts\.\d+\.", ".experts.", name)
+    stem, _, ending = name.replace("correction_bias", "correction.bias").rpartition(".")
+    found = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GLM4_MOE, 9).get_name(stem)
+    assert found is not None, name
+    return f"{found}.{ending}"
+
+
+@pytest.mark.parametrize("left_out", [(), ("embed_tokens", "shared_head.head")])
+def test_gguf_keeps_the_mtp_layers_of_glm(tmp_path: Path, left_out: tuple[str, ...]) -> None:
+    tensors, further = random_tensors(MTP), mtp_tensors()
+    further = {x: y for x, y in further.items() if not any(z in x for z in left_out)}
+    write(tmp_path / "a", MTP, tensors | further)
+    report = convert(tmp_path / "a", tmp_path / "model.gguf", "gguf")
+    assert f"multi-token prediction layers: {len(further)} tensors kept" in report.notes
+    file, layers = gguf.GGUFReader(tmp_path / "model.gguf"), MTP["num_hidden_layers"]
+    assert {x.name for x in file.tensors} == {gguf_py_name(x) for x in tensors | further}
+    last = {x.name: x for x in file.tensors if x.name.startswith(f"blk.{layers}.")}
+    assert {gguf_py_name(x) for x in further} == last.keys()
+    for name, x in further.items():
+        stored = np.array(
+            gguf.dequantize(last[gguf_py_name(name)].data, last[gguf_py_name(name)].tensor_type)
+        )
+        assert np.all(stored == x.float().numpy().flat[0]), name
+    for key, value in {"block_count": layers + 1, "nextn_predict_layers": 1}.items():
+        assert file.get_field(f"glm4moe.{key}").contents() == value
+    read = llamath.load(str(tmp_path / "model.gguf"))
+    assert read.tree.layers == llamath.load(MTP).tree.layers
+    findings = verify_checkpoint(str(tmp_path / "model.gguf")).verdict.findings
+    assert [x.code for x in findings] == ["further"]
+    back = convert(tmp_path / "model.gguf", tmp_path / "back", "hf")
+    assert f"multi-token prediction layers: {len(last)} tensors kept" in back.notes
+    again = load_file(tmp_path / "back" / "model.safetensors")
+    assert again.keys() == tensors.keys() | further.keys()
+    assert all(torch.equal(again[name], x) for name, x in (tensors | further).items())
+    convert(tmp_path / "a", tmp_path / "q8_0.gguf", "gguf", dtype="q8_0")
+    quantized = gguf.GGUFReader(tmp_path / "q8_0.gguf").tensors
+    if not left_out:
+        size = sum(int(x.n_bytes) for x in quantized if x.name in last)
+        for found in (llamath.memory(MTP, dtype="q8_0"), llamath.memory(tmp_path / "q8_0.gguf")):
+            assert [int(x.bytes) for x in found.not_loaded] == [size]
+            assert found.weights == sum(int(x.n_bytes) for x in quantized if x.name not in last)
+
+
+def test_gguf_without_mtp_layers_says_why(tmp_path: Path) -> None:
+    tensors, further = random_tensors(MTP), mtp_tensors()
+    broken = {name: x for name, x in further.items() if "eh_proj" not in name}
+    write(tmp_path / "a", MTP, tensors | broken)
+    done = convert(tmp_path / "a", tmp_path / "a.gguf", "gguf")
+    why = "some of their tensors are missing or have other shapes"
+    assert f"multi-token prediction layers: {len(broken)} tensors left out: {why}" in done.notes
+    v3 = load_tiny_configs()["deepseek_v3-yarn"] | {"max_position_embeddings": 64}
+    model = llamath.load(v3)
+    more = {
+        x.name: torch.zeros(tuple(map(int, x.shape))).bfloat16()
+        for x in model.scheme("hf").mtp_tensors(model.tree)
+    }
+    write(tmp_path / "b", v3, random_tensors(v3) | more)
+    done = convert(tmp_path / "b", tmp_path / "b.gguf", "gguf")
+    why = "their GGUF names are not known for the deepseek_v3 family"
+    assert f"multi-token prediction layers: {len(more)} tensors left out: {why}" in done.notes
+    names = {x.name for x in gguf.GGUFReader(tmp_path / "b.gguf").tensors}
+    assert more and not any(x.startswith(f"blk.{v3['num_hidden_layers']}.") for x in names)
+
+
 def test_layers_for_multi_token_prediction_are_kept_or_dropped(tmp_path: Path) -> None:
     tensors, further = random_tensors(MTP), mtp_tensors()
     assert further
@@ -501,7 +570,12 @@ def test_layers_for_multi_token_prediction_are_kept_or_dropped(tmp_path: Path) -
         json.loads((tmp_path / "dropped" / "config.json").read_text())["num_nextn_predict_layers"]
         == 0
     )
-    assert "left out" in " ".join(convert(tmp_path / "a", tmp_path / "x.gguf", "gguf").notes)
+    for part, kept_in_gguf in ((None, True), ("main", False)):
+        done = convert(tmp_path / "a", tmp_path / "x.gguf", "gguf", edit=llamath.Edit(part=part))
+        assert ("left out" in " ".join(done.notes)) is not kept_in_gguf
+        blocks = [x.name for x in gguf.GGUFReader(tmp_path / "x.gguf").tensors if ".3." in x.name]
+        assert bool(blocks) is kept_in_gguf
+        (tmp_path / "x.gguf").unlink()
     cast = convert(tmp_path / "a", tmp_path / "f32", "hf", dtype="f32")
     assert {x.dtype for x in load_file(tmp_path / "f32" / "model.safetensors").values()} == {
         torch.float32

@@ -109,7 +109,7 @@ def test_glm_4_6_files_leave_the_copies_out() -> None:
     assert {x.name.split(".", 3)[3] for x in air if x.mtp and "d.weight" in x.name} >= {
         "shared_head.head.weight"
     }
-    assert any("7,976,139,584 bytes in the files" in x for x in llamath.memory(model).notes)
+    assert [int(x.bytes) for x in llamath.memory(model).not_loaded] == [7_976_139_584]
     assert 2 * model.parameters.total + 7_976_139_584 == 713_571_797_632
 
 
@@ -127,7 +127,7 @@ def test_qwen_names_its_mtp_layer_outside_of_the_text_model() -> None:
     listed = [x.name for x in report.tensors]
     assert listed[-15:] == names and listed[0] == "model.language_model.embed_tokens.weight"
     assert report.notes == ("the last 15 tensors are for multi-token prediction",)
-    assert any(f"{2 * 120_599_552:,} bytes in the files" in x for x in llamath.memory(model).notes)
+    assert [int(x.bytes) for x in llamath.memory(model).not_loaded] == [2 * 120_599_552]
 
 
 def test_endless_mtp_layers_are_refused() -> None:
@@ -161,3 +161,23 @@ def test_checkpoint_with_mtp_layers_is_verified(tmp_path: Path) -> None:
     wrong = further | {"model.layers.3.eh_proj.weight": ("BF16", (24, 24))}
     write_safetensors(tmp_path / "model.safetensors", header_of(model) | wrong)
     assert not verify_checkpoint(str(tmp_path)).verdict.ok
+
+
+def test_memory_of_files_leaves_mtp_layers_out_of_the_total(tmp_path: Path) -> None:
+    model = llamath.load(TINY)
+    further = {
+        x.name: ("BF16", tuple(map(int, x.shape))) for x in model.family.hf.mtp_tensors(model.tree)
+    }
+    write_config(tmp_path, model)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model) | further)
+    of_files, of_config = llamath.memory(tmp_path), llamath.memory(model)
+    size = sum(2 * prod(shape) for _, shape in further.values())
+    assert [int(x.bytes) for x in of_files.not_loaded] == [size]
+    assert [int(x.bytes) for x in of_config.not_loaded] == [size]
+    assert of_files.total == of_config.total == sum(int(x.bytes) for x in of_files.lines)
+    main = llamath.memory(tmp_path, part="main")
+    assert main.total == of_files.total and not main.not_loaded
+    rows = [x.what for x in of_files.not_loaded]
+    assert rows == ["MTP, not loaded"] and rows[0] in str(of_files)
+    write_safetensors(tmp_path / "model.safetensors", header_of(model))
+    assert not llamath.memory(tmp_path).not_loaded

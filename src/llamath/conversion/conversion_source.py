@@ -19,6 +19,7 @@ from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, pac
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
+from ..core.tree import Block, Stack, walk
 from ..loading import STORED_INSTEAD, load_family
 from ..model import FamilyModel
 from ..utils.errors import Argument, ConvertError, Name, safe
@@ -115,19 +116,54 @@ def _open_source(
     )
 
 
+def append_mtp_layers(source: ConversionSource) -> ConversionSource:
+    """Return the checkpoint with its layers for multi-token prediction as further layers, which
+    GGUF has; unchanged if their tensors are not all there. Matrices that are not stored again
+    remain tied.
+    """
+    tree, stored = source.model.tree, source.mtp
+    layers, names = [], set[str]()
+    for block, (_, tensors) in zip(
+        tree.mtp or (), source.scheme.mtp_tensors_by_layer(tree), strict=True
+    ):
+        copies = {x.pattern for x in walk(block) if x.weight.tied}
+        own = [(x.name, x.parts[0].pattern.split(".", 2)[2]) for x in tensors]
+        names |= {name for name, path in own if path not in copies or name in stored}
+        untied = {path for name, path in own if path in copies and name in stored}
+        layers.append(_untie(block, untied))
+    if not layers or not names <= stored.keys():
+        return source
+    appended = tree.replace(layers=Stack(*tree.layers.runs, *(((x,), 1) for x in layers)), mtp=None)
+    return source.replace(
+        model=source.model.replace(tree=appended),
+        tensors={**source.tensors, **{name: stored[name] for name in names}},
+        mtp={name: x for name, x in stored.items() if name not in names},
+    )
+
+
+def _untie(block: Block, paths: Collection[str]) -> Block:
+    """Return a block that has these tied weights itself: `embed.weight`."""
+    for path in paths:
+        name, _, leaf = path.partition(".")
+        part: Block = getattr(block, name)
+        own = part.replace(**{leaf: getattr(part, leaf).replace(tied="")})
+        block = block.replace(**{name: own})
+    return block
+
+
 def _mtp_shapes(
     checkpoint: OpenedCheckpoint, model: FamilyModel, scheme: Scheme
 ) -> dict[str, Shape]:
     """Return the shapes of the stored tensors of multi-token prediction layers, whose experts
     may not be fused where the others are.
     """
-    if model.tree.mtp is None or not scheme.name.startswith("hf"):
+    if model.tree.mtp is None or not scheme.names_mtp:
         return {}
     packings = packings_of(checkpoint.manifest, checkpoint.quantization_config or {})
     names = {*checkpoint.tensors_by_name, *(x.weight for x in packings.values())}
     layers = (
         layer
-        for form in (scheme, model.family.hf)
+        for form in (scheme, *([model.family.hf] if scheme.name.startswith("hf") else []))
         for layer in form.stored_mtp_layers(model.tree, names)
     )
     return {x.name: tuple(map(int, x.shape)) for layer in layers for x in layer}

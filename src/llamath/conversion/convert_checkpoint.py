@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
-from ..checkpoint.gguf_metadata import loader_version, loading_problems
+from ..checkpoint.gguf_metadata import loader_version, loading_problems, loads_mtp_layers
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
-from ..families.registry import find_family
+from ..families.registry import Family, find_family
 from ..model import FamilyModel
 from ..questions.edit_settings import Edit
 from ..render.report import Report
@@ -23,7 +23,12 @@ from ..render.tables import Cell, Column, Part, Table, Text
 from ..utils.errors import Argument, ArgumentError, ConvertError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
-from .conversion_source import ConversionSource, convertible_source, open_source
+from .conversion_source import (
+    ConversionSource,
+    append_mtp_layers,
+    convertible_source,
+    open_source,
+)
 from .copy_tokenizer import (
     count_tiktoken_ranks,
     find_tokenizer_files,
@@ -227,17 +232,20 @@ def _write_converted(
     notes = list(opened.notes)
     target_scheme = _target_scheme(opened, options.to)
     keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
+    copies_mtp = options.edit.keeps_mtp and opened.format != "gguf" and options.to.startswith("hf")
+    whole = opened
+    if options.edit.keeps_mtp and not copies_mtp and target_scheme.names_mtp:
+        whole = append_mtp_layers(opened)
     plan = plan_tensors(
-        opened,
-        target_scheme,
-        types,
-        keys.tensors if keys else {},
-        with_mtp=options.edit.keeps_mtp,
+        whole, target_scheme, types, keys.tensors if keys else {}, with_mtp=copies_mtp
     )
-    notes += [*plan.notes, *_mtp_notes(opened, options)]
+    left_out = 0 if copies_mtp else len(whole.mtp)
+    notes += [*plan.notes, *_mtp_notes(opened, left_out, options)]
     if keys is not None:
+        keys = keys.with_mtp_layers(len(whole.model.tree.layers) - len(opened.model.tree.layers))
         notes += _loading_notes(keys, plan, force=options.force)
-    files = _plan_files(opened, plan, keys, gguf_name, options, notes)
+    with_mtp = copies_mtp or whole is not opened
+    files = _plan_files(opened, plan, keys, gguf_name, options, notes, with_mtp=with_mtp)
     (kept,) = write_output([Output(opened, files, output)], progress, dry_run=options.dry_run)
     return ConversionReport(
         model=opened.model.name,
@@ -431,13 +439,24 @@ def _loading_notes(keys: GGUFKeys, plan: TensorPlan, *, force: bool) -> list[str
     return [text]
 
 
-def _mtp_notes(source: ConversionSource, options: ConvertOptions) -> list[str]:
-    """Return a note about multi-token prediction layers."""
-    if not source.mtp:
-        return []
-    tensors = "1 tensor" if len(source.mtp) == 1 else f"{len(source.mtp):,} tensors"
-    kept = options.edit.keeps_mtp and options.to.startswith("hf")
-    return [f"multi-token prediction layers: {tensors} {'kept' if kept else 'left out'}"]
+def _mtp_notes(source: ConversionSource, left_out: int, options: ConvertOptions) -> Iterator[str]:
+    """Yield notes about the tensors of multi-token prediction layers."""
+    if kept := len(source.mtp) - left_out:
+        yield f"multi-token prediction layers: {format_count(kept, 'tensor')} kept"
+    if left_out:
+        why = ""
+        if options.to == "gguf" and options.edit.keeps_mtp:
+            why = f": {_why_without_mtp(source.model.family)}"
+        yield f"multi-token prediction layers: {format_count(left_out, 'tensor')} left out{why}"
+
+
+def _why_without_mtp(family: Family) -> str:
+    """Return why layers for multi-token prediction are not in a family's GGUF files."""
+    if family.gguf is not None and family.gguf.names_mtp:
+        return "some of their tensors are missing or have other shapes"
+    if not loads_mtp_layers(family.gguf_arch):
+        return f"llama.cpp has no tensors for them in its architecture {family.gguf_arch}"
+    return f"their GGUF names are not known for the {family.name} family"
 
 
 def _plan_files(
@@ -447,6 +466,8 @@ def _plan_files(
     gguf_name: str,
     options: ConvertOptions,
     notes: list[str],
+    *,
+    with_mtp: bool,
 ) -> list[OutputFile]:
     """Return the files to write. The configuration is the last one: with it, a folder is a
     model.
@@ -475,9 +496,7 @@ def _plan_files(
             notes.append(
                 "tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead"
             )
-    config = config_json(
-        source, plan, special_token_ids(tokenizer_model), with_mtp=options.edit.keeps_mtp
-    )
+    config = config_json(source, plan, special_token_ids(tokenizer_model), with_mtp=with_mtp)
     return [
         *safetensors_files(plan.tensors, options.max_shard_size),
         *copies,

@@ -68,6 +68,13 @@ class GGUFKeys(Record):
     tensors: Mapping[str, Sequence[float]]
     notes: tuple[str, ...] = ()
 
+    def with_mtp_layers(self, layers: int) -> GGUFKeys:
+        """Return the metadata with this number of further blocks for multi-token prediction."""
+        if not layers:
+            return self
+        blocks = {"block_count": self.keys["block_count"] + layers}
+        return self.replace(keys={**self.keys, **blocks, "nextn_predict_layers": layers})
+
 
 def gguf_model_keys(model: FamilyModel) -> GGUFKeys:
     """Return the metadata of a model's GGUF file."""

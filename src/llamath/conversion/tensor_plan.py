@@ -127,10 +127,10 @@ def plan_tensors(
     replace: Replace = lambda _group, _shape, _params: None,
 ) -> TensorPlan:
     """Plan the output tensors; `rotary` has the values of rotary factors that the file has as
-    tensors.
+    tensors, `with_mtp` copies those of multi-token prediction layers.
     """
     planner = _Planner(source, target, types, replace)
-    return planner.plan(rotary, with_mtp and target.name.startswith("hf"))
+    return planner.plan(rotary, with_mtp)
 
 
 class _Planner:

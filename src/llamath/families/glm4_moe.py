@@ -43,7 +43,7 @@ def glm4_moe(c: Config) -> Decoder:
         attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"))
     )
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=1)
-    mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
+    mtp = mtp_layers(c, V, d, dense.replace(mlp=moe), norm=norm)
     return decoder(
         V,
         d,

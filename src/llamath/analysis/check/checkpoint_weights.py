@@ -13,6 +13,7 @@ from ...model import FamilyModel, Model
 from ...utils.errors import Argument, FormatError, RemoteError
 from ..storage.listed_weights import check_listable
 from ..storage.listing import Listing, list_tensors
+from ..storage.memory_line import mtp_line
 from ..storage.weight_bytes import StoredWeights, stored_weights
 from .file_differences import file_differences
 
@@ -41,30 +42,66 @@ def read_stored_weights(model: Model, part: str | None = None) -> StoredWeights 
     notes = file_differences(model, opened).notes
     if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
         notes = (*notes, note)
-    if part is not None and isinstance(model, FamilyModel):
-        left_out = _outside_of(model, part, opened.manifest)
-        tensors = [x for x in opened.manifest.tensors if not left_out(x.name)]
-        listing = list_tensors(opened.manifest.replace(tensors=tensors))
-    return stored_weights(listing, notes)
+    if not isinstance(model, FamilyModel):
+        return stored_weights(listing, notes)
+    return loaded_weights(model, opened.manifest, listing, part).replace(notes=tuple(notes))
 
 
-def _outside_of(model: FamilyModel, part: str, manifest: Manifest) -> Callable[[str], bool]:
-    """Return whether the tensor of a name is in a tower, or of the part `main` in a layer for
-    multi-token prediction.
+def loaded_weights(
+    model: FamilyModel, manifest: Manifest, listing: Listing, part: str | None = None
+) -> StoredWeights:
+    """Return the weights that inference loads from a checkpoint, whose listing this is; beside them
+    the layers for multi-token prediction.
     """
-    layers = int(model.tree.layers.n)
-    if manifest.format == "gguf":  # towers are in a file of their own
-        return lambda name: part == "main" and is_auxiliary_tensor(name, layers)
-    check_listable(model.tree)
-    names, text, others = set(manifest.columns.name), model.text.tree, set[str]()
-    for scheme in (model.family.hf, *model.family.hf_forms):
-        if text is not model.tree:
+    is_mtp, is_tower = _is_mtp(model, part, manifest), _is_tower(model, part)
+    tensors = [x for x in manifest.tensors if not is_tower(x.name)]
+    loaded = [x for x in tensors if not is_mtp(x.name)]
+    if len(loaded) < len(manifest.tensors):
+        listing = list_tensors(manifest.replace(tensors=loaded))
+    weights = stored_weights(listing).replace(tensors=loaded)
+    if part == "main" or len(loaded) == len(tensors):
+        return weights
+    mtp = list_tensors(manifest.replace(tensors=[x for x in tensors if is_mtp(x.name)]))
+    size, layers = int(sum(x.bytes for x in stored_weights(mtp).lines)), model.text.tree.mtp
+    is_gguf = manifest.format == "gguf"
+    return weights.replace(not_loaded=(mtp_line(size, len(layers or ()), is_gguf=is_gguf),))
+
+
+def _is_mtp(model: FamilyModel, part: str | None, manifest: Manifest) -> Callable[[str], bool]:
+    """Return whether the tensor of a name is in a layer for multi-token prediction that no engine
+    loads. llama.cpp loads those of architectures without names here: they are left out of the part
+    `main` alone.
+    """
+    is_gguf, tree = manifest.format == "gguf", model.text.tree
+    if is_gguf and part == "main":
+        layers = int(tree.layers.n)
+        return lambda name: is_auxiliary_tensor(name, layers)
+    names, found = set(manifest.columns.name), set[str]()
+    if tree.mtp is not None:
+        check_listable(model.tree)
+        schemes = [model.family.gguf] if is_gguf else [model.family.hf, *model.family.hf_forms]
+        for scheme in (x for x in schemes if x is not None and x.names_mtp):
+            found |= {x.name for y in scheme.stored_mtp_layers(tree, names) for x in y}
+    return _is_among(found)
+
+
+def _is_tower(model: FamilyModel, part: str | None) -> Callable[[str], bool]:
+    """Return whether the tensor of a name is in a tower, which the part `text` does not have; GGUF
+    files have towers in a file of their own.
+    """
+    text, towers = model.text.tree, set[str]()
+    if part is not None and text is not model.tree:
+        check_listable(model.tree)
+        for scheme in (model.family.hf, *model.family.hf_forms):
             inside = {x.name for x in scheme.tensors(text)}
-            others |= {x.name for x in scheme.tensors(model.tree)} - inside
-        if part == "main":
-            others |= {x.name for y in scheme.stored_mtp_layers(text, names) for x in y}
-    modules = {x.removesuffix(".weight") for x in others}  # of packed tensors
-    return lambda name: name in others or name.rpartition(".")[0] in modules
+            towers |= {x.name for x in scheme.tensors(model.tree)} - inside
+    return _is_among(towers)
+
+
+def _is_among(names: set[str]) -> Callable[[str], bool]:
+    """Return whether a tensor has one of these names, or is packed for one of them."""
+    modules = {x.removesuffix(".weight") for x in names}
+    return lambda name: name in names or name.rpartition(".")[0] in modules
 
 
 def _other_size_note(model: Model, listing: Listing) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.expr import Expr, floor_div, total, written_floor_div
 from ...render.tables import Cell, Column, Row, Table
-from ...utils.number_format import group_digits
+from ...utils.number_format import format_count, group_digits
 from ...utils.record_type import Record
 
 if TYPE_CHECKING:
@@ -60,14 +60,27 @@ _COLUMNS = (
 )
 
 
-def lines_table(lines: Sequence[MemoryLine]) -> Table:
-    """Return lines and their sum, each with its formula; estimates are marked."""
+def mtp_line(size: int, layers: int, note: str = "", *, is_gguf: bool) -> MemoryLine:
+    """Return the line of layers for multi-token prediction, which no total has: vLLM's and
+    SGLang's `load_weights` leave them out of the main model, transformers ignores their keys
+    (`_keys_to_ignore_on_load_unexpected`), and llama.cpp skips those of the architectures that have
+    names here (`TENSOR_SKIP` in `src/models/glm4-moe.cpp`).
+    """
+    who = "llama.cpp skips" if is_gguf else "engines load only for speculative decoding"
+    own = f"{format_count(layers, 'layer')}, which {who}"
+    return MemoryLine(what="MTP, not loaded", bytes=size, note=f"{own}; {note}" if note else own)
+
+
+def lines_table(lines: Sequence[MemoryLine], not_loaded: Sequence[MemoryLine] = ()) -> Table:
+    """Return lines and their sum, each with its formula, and below it what is in the files alone;
+    estimates are marked.
+    """
     total = MemoryLine(
         what="total", bytes=int(sum(x.bytes for x in lines)), exact=all(x.exact for x in lines)
     )
     return Table(
         columns=_COLUMNS,
-        rows=(*map(_cells, lines), Row(_cells(total), is_sum=True)),
+        rows=(*map(_cells, lines), Row(_cells(total), is_sum=True), *map(_cells, not_loaded)),
         legend="" if total.exact else "≈ depends on the implementation, which the formula names",
     )
 

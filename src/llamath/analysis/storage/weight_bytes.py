@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.expr import Expr, ceil_div, product, total
@@ -171,6 +172,8 @@ class StoredWeights(Record):
     """
 
     lines: tuple[MemoryLine, ...]
+    tensors: Sequence[Tensor] = ()  # if they are those of files
+    not_loaded: tuple[MemoryLine, ...] = ()
     notes: tuple[str, ...] = ()
 
 

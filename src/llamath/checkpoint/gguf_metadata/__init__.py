@@ -12,7 +12,7 @@ from .gguf_header import count_hint
 from .gguf_keys import MetadataValue
 from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS
 from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
-from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems
+from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems, loads_mtp_layers
 
 __all__ = [
     "ARCHITECTURES",
@@ -25,4 +25,5 @@ __all__ = [
     "is_auxiliary_tensor",
     "loader_version",
     "loading_problems",
+    "loads_mtp_layers",
 ]

@@ -495,7 +495,7 @@ _RECORDS = (
         name="glm4moe",
         model_type="glm4_moe",
         keys=f"{_LLAMA} {_DEEPSEEK_MOE} {_GROUPED_ROUTING} attention_bias partial_rotary_factor "
-        "use_qk_norm topk_method",
+        "use_qk_norm topk_method num_nextn_predict_layers",
         constants={"scoring_func": "sigmoid"},
     ),
     Architecture(

@@ -312,6 +312,7 @@ _TABLE = (
     _count("n_shared_experts", "expert_shared_count"),
     _count("moe_latent_size", "moe_latent_size"),
     _count("first_k_dense_replace", "leading_dense_block_count"),
+    _count("num_nextn_predict_layers", "nextn_predict_layers"),
     _count("interleave_moe_layer_step", "interleave_moe_layer_step"),
     _computed("dense_layers", _dense_layers),
     _computed("moe_layers", _moe_layers),

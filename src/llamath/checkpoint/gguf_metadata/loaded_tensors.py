@@ -47,6 +47,12 @@ def loading_problems(arch: str, tensors: Iterable[str]) -> list[str]:
     return problems + [f"llama.cpp needs {_words(x)} for architecture {arch}" for x in missing]
 
 
+def loads_mtp_layers(arch: str) -> bool:
+    """Return whether llama.cpp asks for tensors of multi-token prediction in an architecture."""
+    known = _table()["architectures"].get(arch, {})
+    return any(".nextn." in names for names in known.values())
+
+
 def _words(name: str) -> str:
     return f"{name.removeprefix('blk.#.')}{' in its layers' if name.startswith('blk.#.') else ''}"
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...analysis.check.checkpoint_weights import loaded_weights
 from ...analysis.check.verify.check_checkpoint import (
     VerifyReport,
     expectation_of,
@@ -15,6 +16,7 @@ from ...analysis.check.verify.check_checkpoint import (
 )
 from ...analysis.check.verify.verify_tensors import Finding
 from ...analysis.storage.listing import Listing, list_tensors
+from ...analysis.storage.weight_bytes import StoredWeights
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import StoredPart, StoredTensor
@@ -40,6 +42,7 @@ class CheckpointModel(FamilyModel):
 
     report: VerifyReport
     listing: Listing
+    stored: StoredWeights  # that inference loads
 
 
 class StoredWeight(NamedTuple):
@@ -69,10 +72,12 @@ def load_with_checkpoint(source: Source) -> FamilyModel:
         note = f"its files were not verified: {error}" + (f"; {error.hint}" if error.hint else "")
         return model.replace(notes=(*model.notes, note))
     model = with_stored_head(report.model, report.checkpoint)
+    listing = list_tensors(report.manifest)
     return CheckpointModel(
         **{name: getattr(model, name) for name in model.fields},
         report=report,
-        listing=list_tensors(report.manifest),
+        listing=listing,
+        stored=loaded_weights(model, report.manifest, listing),
     )
 
 

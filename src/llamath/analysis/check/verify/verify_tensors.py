@@ -389,7 +389,7 @@ def _unexpected(
     tied = {x.name: x for x in expectation.tied_copies}
     weights = {*tensors.positions, *(x.weight for x in packings.values())}
     # experts of MTP layers are often not fused
-    forms = [x for x in (scheme, *expectation.schemes) if x.name.startswith("hf")]
+    forms = [x for x in (scheme, *expectation.schemes) if x.names_mtp]
     layers = (
         layer for form in forms for layer in form.stored_mtp_layers(expectation.tree, weights)
     )

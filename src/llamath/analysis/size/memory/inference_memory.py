@@ -40,6 +40,7 @@ from ...storage.memory_line import (
     MemoryLine,
     letters_of,
     lines_table,
+    mtp_line,
     overhead_bytes,
     overhead_line,
 )
@@ -174,13 +175,15 @@ class MemoryReport(_ContextMemory, Report):
     model: FamilyModel
     contexts: tuple[_ContextMemory, ...]
     limit: MemoryLimit | None = None
+    not_loaded: tuple[MemoryLine, ...] = ()  # in the files, and not in the total
     notes: tuple[str, ...] = ()
     # those of the notes that tell how the files differ from the model
     checkpoint_notes: tuple[str, ...] = ()
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source"),
-        *(*_ContextMemory.json_fields, "lines", "letters", "contexts", "*limit", "notes"),
+        *(*_ContextMemory.json_fields, "lines", "letters", "not_loaded", "contexts", "*limit"),
+        "notes",
     )
 
     @property
@@ -384,6 +387,9 @@ class MemoryCalculator:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, those of the checkpoint, and those on a quantization recipe."""
+        return self._notes(self._mtp_notes())
+
+    def _notes(self, mtp: Iterable[str]) -> tuple[str, ...]:
         recipe: list[str] = []
         if self.packer.recipe is not None and self.storage is not None:
             from ...storage.recipe_storage import describe_recipe
@@ -398,7 +404,7 @@ class MemoryCalculator:
             *self.model.notes,
             *self._recipe_notes(),
             *recipe,
-            *self._mtp_notes(),
+            *mtp,
             *self._fused_qkv_notes(),
             *self.checkpoint_notes,
         )
@@ -447,27 +453,43 @@ class MemoryCalculator:
                 f"2026 gives them those of v: {change}"
             )
 
+    @cached_property
+    def not_loaded(self) -> tuple[MemoryLine, ...]:
+        """The line of layers for multi-token prediction that the files have and inference without
+        them does not load.
+        """
+        if self.stored is not None:
+            return self.stored.not_loaded
+        layers = self._mtp_layers_in_files
+        if not layers:
+            return ()
+        from ...storage.quantized_tensors import mtp_bytes
+
+        size, least = (mtp_bytes(self.model, self.packer, copies) for copies in (True, False))
+        if size is None:
+            return ()
+        note = (
+            f"{least:,} without copies of the embedding and the head, which not all files have"
+            if least != size
+            else ""
+        )
+        is_gguf = bool(self.packer.gguf_file_type)
+        return (mtp_line(size, layers, note, is_gguf=is_gguf),)
+
+    @property
+    def _mtp_layers_in_files(self) -> int:
+        names = self.model.family.gguf
+        is_named = not self.packer.gguf_file_type or (names is not None and names.names_mtp)
+        return int(self.tree.mtp.n) if self.tree.mtp is not None and is_named else 0
+
     def _mtp_notes(self) -> Iterator[str]:
         """Yield a note on layers for multi-token prediction, whose weights are not counted."""
         if self.stored is not None:
             return
-        names = self.model.family.gguf
-        is_in_file = not self.packer.gguf_file_type or (names is not None and names.names_mtp)
-        if self.tree.mtp is not None and is_in_file:
-            from ...storage.quantized_tensors import mtp_bytes
-
-            size, least = (
-                mtp_bytes(self.model, self.packer, with_copies) for with_copies in (True, False)
-            )
-            copies = (
-                (f" ({least:,} without copies of the embedding and the head, which not all have)")
-                if least != size
-                else ""
-            )
-            in_files = f", {size:,} bytes in the files{copies}" if size is not None else ""
+        if layers := self._mtp_layers_in_files:
+            in_files = "".join(f", {int(x.bytes):,} bytes in the files" for x in self.not_loaded)
             yield (
-                f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token "
-                f"prediction{in_files}"
+                f"not counted: {format_count(layers, 'layer')} for multi-token prediction{in_files}"
             )
         elif (
             self.tree.mtp is None
@@ -627,7 +649,8 @@ class MemoryCalculator:
             model=self.model,
             contexts=reports,
             limit=limit,
-            notes=self.notes,
+            not_loaded=self.not_loaded,
+            notes=self._notes(() if self.not_loaded else self._mtp_notes()),
             checkpoint_notes=self.checkpoint_notes,
         )
 

@@ -29,7 +29,7 @@ _CONTEXTS = (
 
 def memory_tables(report: MemoryReport) -> Iterator[Part]:
     """Yield the lines at the longest context, the passes, all contexts, and the limits."""
-    yield lines_table(report.lines)
+    yield lines_table(report.lines, report.not_loaded)
     yield Text(letters_text(report.model, report.context, report.batch, report.letters), "dim")
     yield Table(columns=_PASSES, rows=tuple(_passes(report)))
     if len(report.contexts) > 1:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ....checkpoint.open import names_checkpoint, open_checkpoint
 from ....core.tree import TOWER_GROUPS, fold
 from ....engines import Engine
 from ....utils.errors import LlamathError
@@ -115,10 +114,8 @@ def layer_sizes(calculator: MemoryCalculator, engine: Engine) -> ModelBytes:
 
 def _tensors(calculator: MemoryCalculator) -> Iterator[tuple[str, int]]:
     model = calculator.model
-    if calculator.stored is not None and names_checkpoint(model.location):
-        yield from (
-            (x.name, x.end - x.start) for x in open_checkpoint(model.location).manifest.tensors
-        )
+    if calculator.stored is not None:
+        yield from ((x.name, x.end - x.start) for x in calculator.stored.tensors)
         return
     yield from ((x.name, x.bytes) for x in quantized_tensors(model, calculator.packer))
 

@@ -43,7 +43,6 @@ from ....analysis.size.memory.inference_memory import (
 )
 from ....analysis.size.memory.speed_limits import compute_dtypes, decode_work, prefill_work
 from ....analysis.storage.memory_line import overhead_bytes
-from ....analysis.storage.weight_bytes import stored_weights
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
 from ....core.tree import fold
@@ -161,7 +160,7 @@ def kept_as(model: FamilyModel) -> dict[str, MemoryCalculator]:
     except UnknownQuantization:  # the page offers formats to choose from
         names, declared = dict.fromkeys(_WEIGHTS), ""
     own = (
-        {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listing))}
+        {AS_STORED: MemoryCalculator(model, MemoryRequest(), model.stored)}
         if isinstance(model, CheckpointModel)
         else {}
     )
