@@ -67,6 +67,7 @@ lint: $(VENV)/.oracles
 	$(BIN)/clang-format --dry-run -Werror $(ENGINE)
 	$(BIN)/mypy
 	$(BIN)/python tools/lock.py --check
+	$(BIN)/python tools/native_header.py --check
 	$(BIN)/python tools/wasm.py --check
 	$(BIN)/python tools/signatures.py --check
 	$(BIN)/python tools/docs.py --check

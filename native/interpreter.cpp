@@ -47,8 +47,9 @@ struct Engine {
     std::vector<std::vector<float>> slopes;         // of an operation with ALiBi
     int64_t owners = 1;                             // its creator and its sessions
 
-    const float* vector(int64_t i) const {
-        return i < 0 ? nullptr : static_cast<const float*>(weights[i].data);
+    const Matrix& matrix(WeightNumber x) const { return weights[x.number]; }
+    const float* vector(WeightNumber x) const {
+        return x.number < 0 ? nullptr : static_cast<const float*>(matrix(x).data);
     }
 };
 
@@ -142,9 +143,9 @@ std::string find_mistake(const Session& s, const Pass& pass) {
     for (int64_t i = 0; mistake.empty() && i < rows; i++)
         mistake = outside("a token", pass.ids[i], 0, e.limits.ids - 1);
     for (size_t i = 0; pass.layers && mistake.empty() && i < e.ops.size(); i++) {
-        const OpSpec& op = e.ops[i];
-        if (op.code != LAYER_END) continue;
-        const int64_t size = product_of(op.i[0] + 1, rows, op.in[0].size());
+        const auto* op = get_if<ops::LayerEnd>(e.ops[i]);
+        if (!op) continue;
+        const int64_t size = product_of(op->layer + 1, rows, op->x.size());
         mistake = outside("the room for the layers", pass.layers_size, size ? size : PTRDIFF_MAX,
                           PTRDIFF_MAX);
     }
@@ -261,48 +262,48 @@ void store(const Session& s, const Pass& pass, const View& x, int64_t number) {
     }
 }
 
-// Attention of a segment, whose first row is `row`. With `identity`, [keys, keys] in the type of
-// the caches, as the values, the result are the weights: `weights`, [tokens, heads, keys].
-void attend(const Session& s, const OpSpec& op, const Segment& g, int64_t row,
-            const void* identity = nullptr, float* weights = nullptr) {
-    const View &q = op.in[0], &out = op.out[0];
+// Attention of a segment, whose first row is `row`; `slopes` are those of its operation. With
+// `identity`, [keys, keys] in the type of the caches, as the values, the result are the weights:
+// `weights`, [tokens, heads, keys].
+void attend(const Session& s, const ops::Attention& op, const std::vector<float>& slopes,
+            const Segment& g, int64_t row, const void* identity = nullptr,
+            float* weights = nullptr) {
     const Engine& e = *s.engine;
-    const Cache &k = s.caches[op.i[0]], &v = s.caches[op.i[3]];
-    const CacheSpec &k_spec = e.caches[op.i[0]], &v_spec = e.caches[op.i[3]];
+    const Cache &k = s.caches[op.key_cache.number], &v = s.caches[op.value_cache.number];
+    const CacheSpec &k_spec = e.caches[op.key_cache.number],
+                    &v_spec = e.caches[op.value_cache.number];
     const int64_t bytes = type_bytes(s.kv_type);
-    const std::vector<float>& slopes =
-        e.slopes[&op - e.ops.data()];  // a late helper reads them after this function has returned
     Attention a = {};
-    a.out = at(s, out) + row * out.stride;
-    a.q = at(s, q) + row * q.stride;
-    a.out_token = out.stride;
-    a.out_batch = g.tokens * out.stride;
-    a.q_token = q.stride;
-    a.q_batch = g.tokens * q.stride;
+    a.out = at(s, op.out) + row * op.out.stride;
+    a.q = at(s, op.q) + row * op.q.stride;
+    a.out_token = op.out.stride;
+    a.out_batch = g.tokens * op.out.stride;
+    a.q_token = op.q.stride;
+    a.q_batch = g.tokens * op.q.stride;
     a.k_head = k.capacity * k_spec.dim;
     a.k_token = k_spec.dim;
     a.k_batch = k_spec.heads * a.k_head;
     a.v_head = v.capacity * v_spec.dim;
     a.v_token = v_spec.dim;
     a.v_batch = v_spec.heads * a.v_head;
-    a.k = k.data + (g.slot * a.k_batch + op.i[1]) * bytes;
-    a.v = v.data + (g.slot * a.v_batch + op.i[4]) * bytes;
+    a.k = k.data + (g.slot * a.k_batch + op.first_key) * bytes;
+    a.v = v.data + (g.slot * a.v_batch + op.first_value) * bytes;
     a.type = s.kv_type;
     a.batch = g.batch;
     a.tokens = g.tokens;
-    a.heads = q.heads;
+    a.heads = op.q.heads;
     a.kv_heads = k_spec.heads;
-    a.k_dim = op.i[2];
-    a.v_dim = op.i[5];
+    a.k_dim = op.key_dim;
+    a.v_dim = op.value_dim;
     a.past = g.past;
     a.start = &s.start[g.slot];
     a.ring = k.capacity < s.capacity ? k.capacity : 0;
     a.causal = 1;
-    a.window = op.i[6];
-    a.chunk = op.i[7];
-    a.scale = op.f[0];
-    a.softcap = op.f[1];
-    a.sinks = e.vector(op.w[0]);
+    a.window = op.window;
+    a.chunk = op.chunk;
+    a.scale = op.scale;
+    a.softcap = op.softcap;
+    a.sinks = e.vector(op.sinks);
     a.slopes = slopes.empty() ? nullptr : slopes.data();
     if (identity) {
         a.out = weights, a.out_token = a.out_batch = 0;
@@ -312,269 +313,267 @@ void attend(const Session& s, const OpSpec& op, const Segment& g, int64_t row,
     llamath_attention(e.pool, &a);
 }
 
-void attention(const Session& s, const Pass& pass, const OpSpec& op) {
-    int64_t row = 0;
-    for (int64_t i = 0; i < pass.num_segments; i++) {
-        const Segment& g = pass.segments[i];
-        attend(s, op, g, row);
-        row += g.batch * g.tokens;
-    }
-}
+// One operation of a pass, the `number`th of the program: a function for each type of operation.
+struct Execution {
+    Session& s;
+    const Pass& pass;
+    const Engine& e;
+    Pool* pool;
+    int64_t number;
+    int64_t nonfinite = -1;  // the product of a linear operation whose output is not finite
 
-void recurrence(const Session& s, const Pass& pass, const OpSpec& op) {
-    const Engine& e = *s.engine;
-    const View& out = op.out[0];
-    int64_t row = 0;
-    for (int64_t i = 0; i < pass.num_segments; i++) {
-        const Segment& g = pass.segments[i];
-        float* state = s.states[op.i[0]] + g.slot * e.state_sizes[op.i[0]];
-        auto in = [&](int j) { return at(s, op.in[j]) + row * op.in[j].stride; };
-        float* y = at(s, out) + row * out.stride;
-        if (op.code == CAUSAL_CONV) {
-            llamath_causal_conv(e.pool, y, out.stride, in(0), op.in[0].stride, state,
-                                e.vector(op.w[0]), e.vector(op.w[1]), g.batch, g.tokens,
-                                op.in[0].size(), op.i[1], LLAMATH_IDENTITY, nullptr);
-        } else if (op.code == DELTA_RULE) {
-            DeltaRule d = {};
-            d.out = y;
-            d.q = in(0), d.k = in(1), d.v = in(2), d.g = in(3), d.beta = in(4);
-            d.state = state;
-            d.out_token = out.stride;
-            d.q_token = op.in[0].stride, d.k_token = op.in[1].stride, d.v_token = op.in[2].stride;
-            d.g_token = op.in[3].stride, d.beta_token = op.in[4].stride;
-            d.batch = g.batch, d.tokens = g.tokens;
-            d.heads = op.in[2].heads, d.groups = op.in[0].heads, d.n = op.in[0].dim,
-            d.m = op.in[2].dim;
-            d.decay_per_row = op.i[1];
-            llamath_gated_delta_rule(e.pool, &d);
-        } else {
-            StateScan d = {};
-            d.out = y;
-            d.x = in(0), d.b = in(1), d.c = in(2), d.dt = in(3);
-            d.a_log = e.vector(op.w[0]);
-            d.state = state;
-            d.out_token = out.stride;
-            d.x_token = op.in[0].stride, d.b_token = op.in[1].stride, d.c_token = op.in[2].stride,
-            d.dt_token = op.in[3].stride;
-            d.batch = g.batch, d.tokens = g.tokens;
-            d.n = op.in[1].dim;
-            if (op.code == SSM_SCAN) {
-                d.heads = op.in[0].heads, d.m = op.in[0].dim, d.groups = op.in[1].heads;
-                llamath_ssm_scan(e.pool, &d);
-            } else {
-                d.skip = e.vector(op.w[1]);
-                d.heads = op.in[0].dim, d.m = d.groups = 1;
-                llamath_selective_scan(e.pool, &d);
-            }
+    float* at(const View& v) const { return ::at(s, v); }
+    int32_t* ids_at(const View& v) const { return reinterpret_cast<int32_t*>(at(v)); }
+    int64_t rows(const View& v) const { return rows_of(s, v); }
+
+    template <class F>
+    void each_segment(F&& function) const {  // with its first row
+        int64_t row = 0;
+        for (int64_t i = 0; i < pass.num_segments; i++) {
+            const Segment& g = pass.segments[i];
+            function(g, row);
+            row += g.batch * g.tokens;
         }
-        row += g.batch * g.tokens;
     }
-}
+    float* state(const Segment& g, StateNumber x) const {
+        return s.states[x.number] + g.slot * e.state_sizes[x.number];
+    }
 
-// Returns the first product whose output is not finite, or -1.
-int64_t linear(const Session& s, const Pass& pass, const OpSpec& op) {
-    const Engine& e = *s.engine;
-    const View& x = op.in[0];
-    int64_t n = rows_of(s, x);
-    Product products[8] = {};
-    ExpertProduct experts[8] = {};
-    for (int64_t j = 0; j < op.num_products; j++) {
-        const ProductSpec& p = e.products[op.first_product + j];
-        if (op.code == LINEAR) {
-            products[j].w = e.weights[p.weight];
-            products[j].out = at(s, p.out);
+    void check_products(const Products& products) {
+        for (int64_t j = 0; j < products.count; j++) {
+            const View& out = e.products[products.first + j].out;
+            if (llamath_first_nonfinite(pool, at(out), rows(out) * out.size()) < 0) continue;
+            nonfinite = j;
+            return;
+        }
+    }
+
+    void operator()(const ops::Lookup& op) {
+        const int32_t* ids = op.by_position ? s.positions.data() : pass.ids;
+        llamath_lookup(pool, at(op.out), op.out.stride, ids, s.rows, &e.matrix(op.table), op.offset,
+                       1.0f);
+    }
+    void operator()(const ops::Linear& op) {
+        Product products[MAX_PRODUCTS] = {};
+        for (int64_t j = 0; j < op.products.count; j++) {
+            const ProductSpec& p = e.products[op.products.first + j];
+            products[j].w = e.matrix(p.weight);
+            products[j].out = at(p.out);
             products[j].out_stride = p.out.stride;
             products[j].bias = e.vector(p.bias);
-        } else {
-            experts[j].experts = &e.weights[p.weight];
-            experts[j].out = at(s, p.out);
-            experts[j].biases = p.bias < 0 ? nullptr : e.biases[op.first_product + j].data();
         }
+        llamath_matmul(pool, products, op.products.count, at(op.x), op.x.stride, rows(op.x),
+                       pass.precision);
+        check_products(op.products);
     }
-    if (op.code == LINEAR)
-        llamath_matmul(e.pool, products, op.num_products, at(s, x), x.stride, n, pass.precision);
-    else
-        llamath_expert_matmul(e.pool, experts, op.num_products, at(s, x), x.stride,
-                              reinterpret_cast<const int32_t*>(at(s, op.in[1])), s.rows * op.i[0],
-                              op.i[1], op.i[2], pass.precision);
-    for (int64_t j = 0; j < op.num_products; j++) {
-        const View& out = e.products[op.first_product + j].out;
-        if (llamath_first_nonfinite(e.pool, at(s, out), rows_of(s, out) * out.size()) >= 0)
-            return j;
+    void operator()(const ops::ExpertLinear& op) {
+        ExpertProduct experts[MAX_PRODUCTS] = {};
+        for (int64_t j = 0; j < op.products.count; j++) {
+            const ProductSpec& p = e.products[op.products.first + j];
+            const auto& biases = e.biases[op.products.first + j];
+            experts[j].experts = &e.matrix(p.weight);
+            experts[j].out = at(p.out);
+            experts[j].biases = biases.empty() ? nullptr : biases.data();
+        }
+        llamath_expert_matmul(pool, experts, op.products.count, at(op.x), op.x.stride,
+                              ids_at(op.chosen), s.rows * op.top_k, op.rows_per_x, op.num_experts,
+                              pass.precision);
+        check_products(op.products);
     }
-    return -1;
-}
-
-void route(const Session& s, const Pass& pass, const OpSpec& op) {
-    const Engine& e = *s.engine;
-    const View& x = op.in[0];
-    int64_t n = rows_of(s, x);
-    auto* chosen = reinterpret_cast<int32_t*>(at(s, op.out[0]));
-    float* weights = at(s, op.out[1]);
-    if (op.code == ROUTE_BY_TOKEN)
-        return route_by_token(chosen, weights, at(s, x), n, x.dim, pass.ids, e.vector(op.w[0]),
-                              op.i[2], op.i[0], op.i[1], op.f[0]);
-    Route r = {};
-    r.num_experts = x.dim;
-    r.top_k = op.i[0];
-    r.scoring = op.i[1];
-    r.choice_by_logits = op.i[2];
-    r.normalize = op.i[3];
-    r.correction = e.vector(op.w[0]);
-    r.groups = op.i[4], r.kept_groups = op.i[5], r.best_of_group = op.i[6];
-    r.scaling = op.f[0], r.other = op.f[1];
-    llamath_route(e.pool, chosen, weights, at(s, x), n, &r);
-}
-
-// Returns -1, or the product of a linear operation whose output is not finite.
-int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
-    const Engine& e = *s.engine;
-    Pool* pool = e.pool;
-    const View &out = op.out[0], &x = op.in[0], &y = op.in[1];
-    int64_t n = op.num_inputs ? rows_of(s, x) : s.rows;
-    switch (op.code) {
-        case LOOKUP: {
-            const int32_t* ids = op.i[0] ? s.positions.data() : pass.ids;
-            llamath_lookup(pool, at(s, out), out.stride, ids, s.rows, &e.weights[op.w[0]], op.i[1],
-                           1.0f);
-            break;
-        }
-        case LINEAR:
-        case EXPERT_LINEAR:
-            return linear(s, pass, op);
-        case PER_HEAD:
-            llamath_per_head_matmul(pool, at(s, out), at(s, x), n, &e.weights[op.w[0]], op.i[0],
-                                    op.i[1], pass.precision);
-            break;
-        case RMS_NORM:
-        case LAYER_NORM: {
-            int64_t count = n * x.heads, x_stride = x.heads == 1 ? x.stride : x.dim,
-                    out_stride = x.heads == 1 ? out.stride : x.dim;
-            if (op.code == RMS_NORM)
-                llamath_rms_norm(pool, at(s, out), out_stride, at(s, x), x_stride, count, x.dim,
-                                 e.vector(op.w[0]), op.i[1], op.f[0], op.f[1]);
-            else
-                llamath_layer_norm(pool, at(s, out), out_stride, at(s, x), x_stride, count, x.dim,
-                                   e.vector(op.w[0]), e.vector(op.w[1]), op.i[1], op.f[0], op.f[1]);
-            break;
-        }
-        case L2_NORM:
-            llamath_l2_norm(pool, at(s, out), 0, at(s, x), 0, n * x.heads, x.dim, op.f[0]);
-            break;
-        case ACT:
-            llamath_act(pool, at(s, out), at(s, x), n * x.size(), op.i[1]);
-            break;
-        case GATED:
-            llamath_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y), y.stride, n,
-                          x.size(), op.i[1]);
-            break;
-        case CLAMPED_GATED:
-            llamath_clamped_gated(pool, at(s, out), out.stride, at(s, x), x.stride, at(s, y),
-                                  y.stride, n, x.size(), 1, op.f[0], op.f[1]);
-            break;
-        case ADD:
-            llamath_add(pool, at(s, out), at(s, x), at(s, y), n * x.size());
-            break;
-        case MULTIPLY: {
-            bool by_row = y.dim == 1 && x.dim > 1;
-            llamath_multiply(pool, at(s, out), at(s, x), at(s, y), n * x.heads, x.dim, n * y.heads,
-                             by_row ? 1 : x.dim);
-            break;
-        }
-        case SCALE:
-            llamath_scale(pool, at(s, out), at(s, x), n * x.size(), op.f[0], op.f[1]);
-            break;
-        case SCALE_BY_WEIGHT:
-            scale_by_weight(at(s, out), at(s, x), e.vector(op.w[0]), n, x.heads, x.dim, op.i[1]);
-            break;
-        case SCALE_BY_POSITION:
-            scale_by_position(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0],
-                              op.f[0], op.f[1], op.f[2]);
-            break;
-        case SOFTCAP:
-            llamath_softcap(pool, at(s, out), at(s, x), n * x.size(), op.f[0]);
-            break;
-        case CLAMP:
-            llamath_clamp(pool, at(s, out), at(s, x), n * x.size(), -op.f[0], op.f[0]);
-            break;
-        case SOFTPLUS:
-            llamath_softplus_bias(pool, at(s, out), at(s, x), e.vector(op.w[0]), n, x.size(),
-                                  op.f[0], op.f[1]);
-            break;
-        case DECAY:
-            llamath_decay(pool, at(s, out), at(s, x), e.vector(op.w[0]), n,
-                          x.heads > 1 ? x.heads : x.dim, x.heads > 1 ? x.dim : 1);
-            break;
-        case BOUNDED_DECAY:
-            llamath_bounded_decay(pool, at(s, out), at(s, x), e.vector(op.w[1]), e.vector(op.w[0]),
-                                  n, out.heads, out.dim, op.f[0]);
-            break;
-        case COPY:
-            copy(s, out, x, n);
-            break;
-        case LAST_TOKEN:
-            last_token(s, pass, out, x);
-            break;
-        case ROPE: {
-            int64_t pairs = e.rope_pairs[op.i[0]], first = s.rope_at[op.i[0]];
-            llamath_rope(pool, at(s, out), out.stride, at(s, x), x.stride, n, x.heads, x.dim, pairs,
-                         op.i[1], s.cosines.data() + first, s.sines.data() + first);
-            break;
-        }
-        case STORE:
-            store(s, pass, x, op.i[0]);
-            break;
-        case ATTENTION:
-            attention(s, pass, op);
-            break;
-        case CAUSAL_CONV:
-        case DELTA_RULE:
-        case SSM_SCAN:
-        case SELECTIVE_SCAN:
-            recurrence(s, pass, op);
-            break;
-        case ROUTE:
-        case ROUTE_BY_TOKEN:
-            route(s, pass, op);
-            break;
-        case DISPATCH:
-            dispatch(at(s, out), at(s, x), at(s, y), n, x.dim, op.i[0]);
-            break;
-        case COMBINE: {
-            const float* weights = at(s, y);
-            if (op.i[2]) {
-                s.ones.assign(s.rows * op.i[0], 1.0f);
-                weights = s.ones.data();
-            }
-            const float* input = op.num_inputs > 3 ? at(s, op.in[3]) : nullptr;
-            llamath_combine_experts(pool, at(s, out), at(s, x), weights,
-                                    reinterpret_cast<const int32_t*>(at(s, op.in[2])), input,
-                                    s.rows, op.i[0], op.i[1], x.dim, 0);
-            break;
-        }
-        case SCALE_BY_EXPERT:
-            scale_by_expert(at(s, out), at(s, x), reinterpret_cast<const int32_t*>(at(s, y)),
-                            e.vector(op.w[0]), n * x.size(), op.i[0]);
-            break;
-        case ADD_SINUSOIDS:
-            add_sinusoids(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.i[1]);
-            break;
-        case MIX_STREAMS:
-            mix_streams(at(s, out), at(s, x), at(s, y), n, out.heads, x.heads, x.dim);
-            break;
-        case SINKHORN:
-            sinkhorn(at(s, out), at(s, x), n, x.dim, op.i[1], op.f[0]);
-            break;
-        case NORMALIZE_SUM:
-            normalize_sum(at(s, out), at(s, x), n * x.heads, x.dim);
-            break;
-        case LAYER_END:
-            if (pass.layers)
-                memcpy(pass.layers + op.i[0] * s.rows * x.size(), at(s, x), s.rows * x.size() * 4);
-            break;
+    void operator()(const ops::PerHead& op) {
+        llamath_per_head_matmul(pool, at(op.out), at(op.x), rows(op.x), &e.matrix(op.matrix),
+                                op.size, op.transposed, pass.precision);
     }
-    return -1;
-}
+    void operator()(const ops::RMSNorm& op) {
+        const View &x = op.x, &out = op.out;
+        llamath_rms_norm(pool, at(out), x.heads == 1 ? out.stride : x.dim, at(x),
+                         x.heads == 1 ? x.stride : x.dim, rows(x) * x.heads, x.dim,
+                         e.vector(op.weight), op.weight_rows, op.eps, op.offset);
+    }
+    void operator()(const ops::LayerNorm& op) {
+        const View &x = op.x, &out = op.out;
+        llamath_layer_norm(pool, at(out), x.heads == 1 ? out.stride : x.dim, at(x),
+                           x.heads == 1 ? x.stride : x.dim, rows(x) * x.heads, x.dim,
+                           e.vector(op.weight), e.vector(op.bias), op.weight_rows, op.eps,
+                           op.offset);
+    }
+    void operator()(const ops::L2Norm& op) {
+        llamath_l2_norm(pool, at(op.out), 0, at(op.x), 0, rows(op.x) * op.x.heads, op.x.dim,
+                        op.eps);
+    }
+    void operator()(const ops::Act& op) {
+        llamath_act(pool, at(op.out), at(op.x), rows(op.x) * op.x.size(), op.function);
+    }
+    void operator()(const ops::Gated& op) {
+        llamath_gated(pool, at(op.out), op.out.stride, at(op.gate), op.gate.stride, at(op.up),
+                      op.up.stride, rows(op.gate), op.gate.size(), op.function);
+    }
+    void operator()(const ops::ClampedGated& op) {
+        llamath_clamped_gated(pool, at(op.out), op.out.stride, at(op.gate), op.gate.stride,
+                              at(op.up), op.up.stride, rows(op.gate), op.gate.size(), 1, op.limit,
+                              op.alpha);
+    }
+    void operator()(const ops::Add& op) {
+        llamath_add(pool, at(op.out), at(op.x), at(op.y), rows(op.x) * op.x.size());
+    }
+    void operator()(const ops::Multiply& op) {
+        const View &x = op.x, &y = op.y;
+        const bool by_row = y.dim == 1 && x.dim > 1;
+        llamath_multiply(pool, at(op.out), at(x), at(y), rows(x) * x.heads, x.dim,
+                         rows(x) * y.heads, by_row ? 1 : x.dim);
+    }
+    void operator()(const ops::Scale& op) {
+        llamath_scale(pool, at(op.out), at(op.x), rows(op.x) * op.x.size(), op.factor, op.amount);
+    }
+    void operator()(const ops::ScaleByWeight& op) {
+        const Matrix& w = e.matrix(op.weight);
+        scale_by_weight(at(op.out), at(op.x), e.vector(op.weight), rows(op.x), op.x.heads, op.x.dim,
+                        w.rows * w.cols);
+    }
+    void operator()(const ops::ScaleByPosition& op) {
+        scale_by_position(at(op.out), at(op.x), s.positions.data(), rows(op.x), op.x.size(),
+                          op.kind, op.scale, op.floor, op.offset);
+    }
+    void operator()(const ops::Softcap& op) {
+        llamath_softcap(pool, at(op.out), at(op.x), rows(op.x) * op.x.size(), op.cap);
+    }
+    void operator()(const ops::Clamp& op) {
+        llamath_clamp(pool, at(op.out), at(op.x), rows(op.x) * op.x.size(), -op.limit, op.limit);
+    }
+    void operator()(const ops::Softplus& op) {
+        llamath_softplus_bias(pool, at(op.out), at(op.x), e.vector(op.bias), rows(op.x),
+                              op.x.size(), op.low, op.high);
+    }
+    void operator()(const ops::Decay& op) {
+        const View& x = op.x;
+        llamath_decay(pool, at(op.out), at(x), e.vector(op.a_log), rows(x),
+                      x.heads > 1 ? x.heads : x.dim, x.heads > 1 ? x.dim : 1);
+    }
+    void operator()(const ops::BoundedDecay& op) {
+        llamath_bounded_decay(pool, at(op.out), at(op.x), e.vector(op.bias), e.vector(op.a_log),
+                              rows(op.x), op.out.heads, op.out.dim, op.bound);
+    }
+    void operator()(const ops::Copy& op) { copy(s, op.out, op.x, rows(op.x)); }
+    void operator()(const ops::LastToken& op) { last_token(s, pass, op.out, op.x); }
+    void operator()(const ops::Rope& op) {
+        const int64_t pairs = e.rope_pairs[op.rope.number], first = s.rope_at[op.rope.number];
+        llamath_rope(pool, at(op.out), op.out.stride, at(op.x), op.x.stride, rows(op.x), op.x.heads,
+                     op.x.dim, pairs, op.interleaved, s.cosines.data() + first,
+                     s.sines.data() + first);
+    }
+    void operator()(const ops::Store& op) { store(s, pass, op.x, op.cache.number); }
+    void operator()(const ops::Attention& op) {
+        // a late helper reads the slopes after this function has returned
+        each_segment(
+            [&](const Segment& g, int64_t row) { attend(s, op, e.slopes[number], g, row); });
+    }
+    void operator()(const ops::CausalConv& op) {
+        each_segment([&](const Segment& g, int64_t row) {
+            llamath_causal_conv(pool, at(op.out) + row * op.out.stride, op.out.stride,
+                                at(op.x) + row * op.x.stride, op.x.stride, state(g, op.state),
+                                e.vector(op.weight), e.vector(op.bias), g.batch, g.tokens,
+                                op.x.size(), op.taps, LLAMATH_IDENTITY, nullptr);
+        });
+    }
+    void operator()(const ops::DeltaRule& op) {
+        each_segment([&](const Segment& g, int64_t row) {
+            const auto in = [&](const View& v) { return at(v) + row * v.stride; };
+            DeltaRule d = {};
+            d.out = in(op.out);
+            d.q = in(op.q), d.k = in(op.k), d.v = in(op.v), d.g = in(op.g), d.beta = in(op.beta);
+            d.state = state(g, op.state);
+            d.out_token = op.out.stride;
+            d.q_token = op.q.stride, d.k_token = op.k.stride, d.v_token = op.v.stride;
+            d.g_token = op.g.stride, d.beta_token = op.beta.stride;
+            d.batch = g.batch, d.tokens = g.tokens;
+            d.heads = op.v.heads, d.groups = op.q.heads, d.n = op.q.dim, d.m = op.v.dim;
+            d.decay_per_row = op.decay_by_row;
+            llamath_gated_delta_rule(pool, &d);
+        });
+    }
+    template <class Scan>
+    StateScan scan(const Scan& op, const Segment& g, int64_t row) const {
+        const auto in = [&](const View& v) { return at(v) + row * v.stride; };
+        StateScan d = {};
+        d.out = in(op.out);
+        d.x = in(op.x), d.b = in(op.b), d.c = in(op.c), d.dt = in(op.dt);
+        d.a_log = e.vector(op.a_log);
+        d.state = state(g, op.state);
+        d.out_token = op.out.stride;
+        d.x_token = op.x.stride, d.b_token = op.b.stride, d.c_token = op.c.stride;
+        d.dt_token = op.dt.stride;
+        d.batch = g.batch, d.tokens = g.tokens;
+        d.n = op.b.dim;
+        return d;
+    }
+    void operator()(const ops::SSMScan& op) {
+        each_segment([&](const Segment& g, int64_t row) {
+            StateScan d = scan(op, g, row);
+            d.heads = op.x.heads, d.m = op.x.dim, d.groups = op.b.heads;
+            llamath_ssm_scan(pool, &d);
+        });
+    }
+    void operator()(const ops::SelectiveScan& op) {
+        each_segment([&](const Segment& g, int64_t row) {
+            StateScan d = scan(op, g, row);
+            d.skip = e.vector(op.skip);
+            d.heads = op.x.dim, d.m = d.groups = 1;
+            llamath_selective_scan(pool, &d);
+        });
+    }
+    void operator()(const ops::Route& op) {
+        Route r = {};
+        r.num_experts = op.logits.dim;
+        r.top_k = op.top_k;
+        r.scoring = op.scoring;
+        r.choice_by_logits = op.choice_by_logits;
+        r.normalize = op.normalize;
+        r.correction = e.vector(op.correction);
+        r.groups = op.groups, r.kept_groups = op.kept_groups, r.best_of_group = op.best_of_group;
+        r.scaling = op.scaling, r.other = op.other;
+        llamath_route(pool, ids_at(op.chosen), at(op.weights), at(op.logits), rows(op.logits), &r);
+    }
+    void operator()(const ops::RouteByToken& op) {
+        route_by_token(ids_at(op.chosen), at(op.weights), at(op.logits), rows(op.logits),
+                       op.logits.dim, pass.ids, e.vector(op.table), op.table_rows, op.top_k,
+                       op.scoring, op.scaling);
+    }
+    void operator()(const ops::Dispatch& op) {
+        dispatch(at(op.out), at(op.x), at(op.weights), rows(op.x), op.x.dim, op.top_k);
+    }
+    void operator()(const ops::Combine& op) {
+        const float* weights = at(op.weights);
+        if (op.has_equal_weights) {
+            s.ones.assign(s.rows * op.top_k, 1.0f);
+            weights = s.ones.data();
+        }
+        llamath_combine_experts(pool, at(op.out), at(op.y), weights, ids_at(op.chosen),
+                                op.x.given() ? at(op.x) : nullptr, s.rows, op.top_k, op.num_experts,
+                                op.y.dim, 0);
+    }
+    void operator()(const ops::ScaleByExpert& op) {
+        scale_by_expert(at(op.out), at(op.weights), ids_at(op.chosen), e.vector(op.scale),
+                        rows(op.weights) * op.weights.size(), op.num_experts);
+    }
+    void operator()(const ops::AddSinusoids& op) {
+        add_sinusoids(at(op.out), at(op.x), s.positions.data(), rows(op.x), op.x.size(), op.offset,
+                      op.steps);
+    }
+    void operator()(const ops::MixStreams& op) {
+        mix_streams(at(op.out), at(op.x), at(op.weights), rows(op.x), op.out.heads, op.x.heads,
+                    op.x.dim);
+    }
+    void operator()(const ops::Sinkhorn& op) {
+        sinkhorn(at(op.out), at(op.x), rows(op.x), op.x.dim, op.iterations, op.eps);
+    }
+    void operator()(const ops::NormalizeSum& op) {
+        normalize_sum(at(op.out), at(op.x), rows(op.x) * op.x.heads, op.x.dim);
+    }
+    void operator()(const ops::LayerEnd& op) {
+        const int64_t size = s.rows * op.x.size();
+        if (pass.layers) memcpy(pass.layers + op.layer * size, at(op.x), size * 4);
+    }
+};
 
 void free_caches(Session& s) {
     llamath_pool_wait(s.engine->pool);
@@ -601,6 +600,8 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
 
 extern "C" {
 
+int32_t llamath_version() { return LLAMATH_VERSION; }
+
 // A program, or NULL with the reason in `text` and the number of the operation in `where`, or -1.
 // The arrays of the program are copied.
 Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, char* text,
@@ -619,14 +620,15 @@ Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, 
     e->rope_pairs.assign(p->rope_pairs, p->rope_pairs + p->num_ropes);
     e->slopes.resize(e->ops.size());
     for (size_t i = 0; i < e->ops.size(); i++)
-        if (const OpSpec& op = e->ops[i]; op.code == ATTENTION && op.i[8])
-            alibi_slopes(e->slopes[i], op.in[0].heads, op.f[2], op.f[3]);
+        if (const auto* op = get_if<ops::Attention>(e->ops[i]); op && op->has_alibi)
+            alibi_slopes(e->slopes[i], op->q.heads, op->alibi_bias, op->alibi_scale);
     e->biases.resize(e->products.size());
-    for (const OpSpec& op : e->ops)
-        if (op.code == EXPERT_LINEAR)
-            for (int64_t j = op.first_product; j < op.first_product + op.num_products; j++)
-                for (int64_t x = 0; e->products[j].bias >= 0 && x < op.i[2]; x++)
-                    e->biases[j].push_back(e->vector(e->products[j].bias + x));
+    for (const OpSpec& spec : e->ops)
+        if (const auto* op = get_if<ops::ExpertLinear>(spec))
+            for (int64_t j = op->products.first; j < op->products.first + op->products.count; j++)
+                if (const int64_t bias = e->products[j].bias.number; bias >= 0)
+                    for (int64_t x = 0; x < op->num_experts; x++)
+                        e->biases[j].push_back(e->vector({bias + x}));
     return e;
 }
 LLAMATH_CATCH(write_message("there is not enough memory for the program", text, size);
@@ -742,13 +744,14 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* 
     if (!prepare(*s, *pass)) return RUN_NO_MEMORY;
     Pool* pool = s->engine->pool;
     for (size_t i = 0; i < s->engine->ops.size(); i++) {
-        int64_t bad = execute(*s, *pass, s->engine->ops[i]);
+        Execution execution{*s, *pass, *s->engine, pool, static_cast<int64_t>(i)};
+        visit(s->engine->ops[i], execution);
         if (llamath_pool_cancelled(pool)) {
             llamath_pool_resume(pool);
             return RUN_CANCELLED;
         }
-        if (bad >= 0) {
-            where[0] = i, where[1] = bad;
+        if (execution.nonfinite >= 0) {
+            where[0] = i, where[1] = execution.nonfinite;
             return RUN_NONFINITE;
         }
     }
@@ -784,18 +787,19 @@ int32_t llamath_session_attention(const Session* s, int64_t number, float* out,
     const Engine& e = *s->engine;
     const Segment& g = s->last;
     if (number < 0 || number >= static_cast<int64_t>(e.ops.size()) || !g.tokens) return -1;
-    const OpSpec& op = e.ops[number];
-    if (op.code != ATTENTION) return -1;
+    const auto* op = get_if<ops::Attention>(e.ops[number]);
+    if (!op) return -1;
     const int64_t keys = g.past + g.tokens, bytes = type_bytes(s->kv_type),
-                  wanted = product_of(g.tokens, op.in[0].heads, keys),
+                  wanted = product_of(g.tokens, op->q.heads, keys),
                   square = product_of(keys, keys, bytes);
-    if (!wanted || !square || size < wanted || s->caches[op.i[0]].capacity < keys) return -1;
+    if (!wanted || !square || size < wanted || s->caches[op->key_cache.number].capacity < keys)
+        return -1;
     const uint32_t one = s->kv_type == LLAMATH_F32    ? 0x3f800000
                          : s->kv_type == LLAMATH_BF16 ? 0x3f80
                                                       : 0x3c00;
     std::vector<char> identity(static_cast<size_t>(square));
     for (int64_t i = 0; i < keys; i++) memcpy(&identity[i * (keys + 1) * bytes], &one, bytes);
-    attend(*s, op, g, 0, identity.data(), out);
+    attend(*s, *op, e.slopes[number], g, 0, identity.data(), out);
     llamath_pool_wait(e.pool);  // a late helper reads the identity
     return 0;
 }

@@ -35,6 +35,7 @@ struct Session;
 enum { RUN_OK = 0, RUN_CANCELLED = 1, RUN_NONFINITE = 2, RUN_NO_MEMORY = 3, RUN_REFUSED = 4 };
 
 extern "C" {
+int32_t llamath_version();  // of the description of programs
 Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p, int64_t* where, char* text,
                               int64_t size);
 void llamath_engine_destroy(Engine* e);
@@ -46,7 +47,6 @@ int32_t llamath_session_run(Session* s, const Pass* pass, int64_t* where, char* 
 const float* llamath_session_logits(const Session* s, int64_t row);
 const float* llamath_session_buffer(const Session* s, int64_t buffer, int64_t* rows);
 int32_t llamath_session_attention(const Session* s, int64_t number, float* out, int64_t size);
-int64_t llamath_operation_code(const char* name);
 }
 
 #endif

@@ -24,23 +24,20 @@ enum Form {
     HEADS,   // a part of each row, the heads anywhere in it
 };
 
-// The subject of a message: "input 1", or "the window" without a number
+// The subject of a message: "the output of product 1", or "the window" without a number
 struct Name {
     const char* word;
     int64_t number;
     Name(const char* word, int64_t number = -1) : word(word), number(number) {}
 };
 
-// An operation and its arguments. Each function notes a mistake unless one was found before;
+// The arguments of an operation. Each function notes a mistake unless one was found before;
 // messages are written only then.
 class Arguments {
   public:
-    Arguments(const ProgramSpec& program, const OpSpec& operation)
-        : p(program), op(operation), x(op.in[0]), y(op.in[1]), out(op.out[0]) {}
+    explicit Arguments(const ProgramSpec& program) : p(program) {}
 
     const ProgramSpec& p;
-    const OpSpec& op;
-    const View &x, &y, &out;
     std::string mistake;
 
     bool fine() const { return mistake.empty(); }
@@ -54,6 +51,7 @@ class Arguments {
             name.word + (name.number < 0 ? "" : " " + std::to_string(name.number)) + " " + rest;
         return false;
     }
+    // Whoever computes with `found` asks first whether this holds.
     bool number(Name name, int64_t found, int64_t low, int64_t high) {
         return expect(found >= low && found <= high, name, "is %lld, expected %lld to %lld", found,
                       low, high);
@@ -62,19 +60,7 @@ class Arguments {
         return expect(found == expected, name, "is %lld, expected %lld", found, expected);
     }
 
-    // The integer `i` of the operation, from low to high
-    int64_t integer(int i, const char* name, int64_t low, int64_t high) {
-        return number(name, op.i[i], low, high) ? op.i[i] : low;
-    }
-    void flag(int i, const char* name) { integer(i, name, 0, 1); }
-    void activation(int i) {
-        integer(i, "the activation function", LLAMATH_IDENTITY, LLAMATH_TANH);
-    }
-
-    void inputs(int64_t low, int64_t high) {
-        number("the number of inputs", op.num_inputs, low, high);
-    }
-    void inputs(int64_t count) { inputs(count, count); }
+    void flag(Name name, int64_t found) { number(name, found, 0, 1); }
 
     // A part of each row of a buffer that has `rows` rows for each token
     bool view(Name name, const View& v, Form form, int64_t rows, int64_t size) {
@@ -102,9 +88,9 @@ class Arguments {
         return expect(size == ANY || size == v.size(), name,
                       "has %lld numbers in a row, expected %lld", v.size(), size);
     }
-    bool input(int64_t j, Form form, int64_t rows = ANY, int64_t size = ANY) {
-        read_.push_back(op.in[j].buffer);
-        return view({"input", j}, op.in[j], form, rows, size);
+    bool input(Name name, const View& v, Form form, int64_t rows = ANY, int64_t size = ANY) {
+        read_.push_back(v.buffer);
+        return view(name, v, form, rows, size);
     }
     bool output(Name name, const View& v, Form form, int64_t rows, int64_t size) {
         if (!view(name, v, form, rows, size)) return false;
@@ -113,18 +99,7 @@ class Arguments {
         written_.push_back(v.buffer);
         return fine();
     }
-    bool output(int64_t j, Form form, int64_t rows, int64_t size) {
-        return output({"output", j}, op.out[j], form, rows, size);
-    }
     int64_t rows(const View& v) const { return p.buffers[v.buffer].rows_per_token; }
-
-    // x alone, or x and y of the same rows, and an output like x
-    bool like(Form form, int64_t count, int64_t rows_per_token = ANY) {
-        inputs(count);
-        if (!input(0, form, rows_per_token)) return false;
-        for (int64_t j = 1; j < count; j++) input(j, form, rows(x), x.size());
-        return output(0, form, rows(x), x.size());
-    }
 
     // No kernel reads what it writes.
     void separate() {
@@ -133,371 +108,344 @@ class Arguments {
                    "is read and written");
     }
 
-    bool weight(Name name, int64_t found) {
-        return expect(found >= 0 && found < p.num_weights, name, "is weight %lld of %lld", found,
-                      p.num_weights);
+    bool weight(Name name, WeightNumber w) {
+        return expect(w.number >= 0 && w.number < p.num_weights, name, "is weight %lld of %lld",
+                      w.number, p.num_weights);
     }
-    bool matrix(Name name, int64_t found, int64_t rows, int64_t cols) {
+    bool matrix(Name name, WeightNumber found, int64_t rows, int64_t cols) {
         if (!weight(name, found)) return false;
-        const Matrix& w = p.weights[found];
+        const Matrix& w = p.weights[found.number];
         return expect((rows == ANY || w.rows == rows) && w.cols == cols, name,
                       "has %lld rows of %lld, expected %lld of %lld", w.rows, w.cols,
                       rows == ANY ? w.rows : rows, cols);
     }
     // `count` numbers in float32
-    bool vector(Name name, int64_t found, int64_t count) {
+    bool vector(Name name, WeightNumber found, int64_t count) {
         if (!weight(name, found)) return false;
-        const Matrix& w = p.weights[found];
+        const Matrix& w = p.weights[found.number];
         const bool floats = w.type == LLAMATH_F32 && w.row_stride == 0 &&
                             reinterpret_cast<uintptr_t>(w.data) % alignof(float) == 0;
         expect(floats, name, "is not in float32");
         return expect(w.rows * w.cols == count, name, "has %lld numbers, expected %lld",
                       w.rows * w.cols, count);
     }
-    bool vector(int j, int64_t count) { return vector({"weight", j}, op.w[j], count); }
-    void optional_vector(Name name, int64_t found, int64_t count) {
-        if (found != -1) vector(name, found, count);
+    void optional_vector(Name name, WeightNumber found, int64_t count) {
+        if (found.number != -1) vector(name, found, count);
     }
-    void optional_vector(int j, int64_t count) { optional_vector({"weight", j}, op.w[j], count); }
 
-    void state(int i, int64_t a, int64_t b, int64_t c) {
+    void state(StateNumber found, int64_t a, int64_t b, int64_t c) {
         int64_t size = 0;
-        integer(i, "the state", 0, p.num_states - 1);
+        number("the state", found.number, 0, p.num_states - 1);
         const bool overflows =
             __builtin_mul_overflow(a, b, &size) || __builtin_mul_overflow(size, c, &size);
         if (expect(!overflows, "the state", "is too large"))
-            equal("the size of the state", p.state_sizes[op.i[i]], size);
+            equal("the size of the state", p.state_sizes[found.number], size);
     }
-    const CacheSpec* cache(int i) {
-        integer(i, "the cache", 0, p.num_caches - 1);
-        return fine() ? &p.caches[op.i[i]] : nullptr;
+    const CacheSpec* cache(CacheNumber found) {
+        number("the cache", found.number, 0, p.num_caches - 1);
+        return fine() ? &p.caches[found.number] : nullptr;
     }
 
   private:
     std::vector<int64_t> read_, written_;
 };
 
-void check_products(Arguments& a, int64_t rows, Form form) {
-    const OpSpec& op = a.op;
-    const int64_t experts = op.code == EXPERT_LINEAR ? op.i[2] : 1;
-    if (!a.number("the number of products", op.num_products, 1, MAX_PRODUCTS)) return;
-    if (!a.number("the first product", op.first_product, 0, a.p.num_products - op.num_products))
+template <class Operation>
+void check_products(Arguments& a, const Operation& op, int64_t experts, int64_t rows, Form form) {
+    const Products& products = op.products;
+    if (!a.number("the number of products", products.count, 1, MAX_PRODUCTS)) return;
+    if (!a.number("the first product", products.first, 0, a.p.num_products - products.count))
         return;
-    for (int64_t j = 0; j < op.num_products && a.fine(); j++) {
-        const ProductSpec& product = a.p.products[op.first_product + j];
-        a.number("a weight", product.weight, 0, LIMIT), a.number("a bias", product.bias, -1, LIMIT);
+    for (int64_t j = 0; j < products.count && a.fine(); j++) {
+        const ProductSpec& product = a.p.products[products.first + j];
+        const int64_t weight = product.weight.number, bias = product.bias.number;
+        a.number("a weight", weight, 0, LIMIT), a.number("a bias", bias, -1, LIMIT);
         if (!a.output({"the output of product", j}, product.out, form, rows, ANY)) return;
         for (int64_t e = 0; e < experts && a.fine(); e++) {
-            a.matrix({"the matrix of product", j}, product.weight + e, product.out.size(),
-                     a.x.size());
-            a.optional_vector({"the bias of product", j}, product.bias < 0 ? -1 : product.bias + e,
+            a.matrix({"the matrix of product", j}, {weight + e}, product.out.size(), op.x.size());
+            a.optional_vector({"the bias of product", j}, {bias < 0 ? -1 : bias + e},
                               product.out.size());
         }
     }
 }
 
-void check_norm(Arguments& a) {
-    a.inputs(1);
-    if (!a.input(0, JOINED)) return;
-    const Form form =
-        a.x.heads == 1 ? JOINED : WHOLE;  // rows of heads are taken one after the other
-    a.input(0, form);
-    if (!a.output(0, form, a.rows(a.x), a.x.size())) return;
-    const int64_t rows = a.integer(1, "the number of rows of the weight", 1, LIMIT);
-    for (int j = 0; j < (a.op.code == LAYER_NORM ? 2 : 1); j++)
-        a.optional_vector(j, rows * a.x.dim);
+// An input and an output like it
+template <class Operation>
+bool check_alike(Arguments& a, const Operation& op, Form form = WHOLE, int64_t rows = ANY) {
+    return a.input("x", op.x, form, rows) &&
+           a.output("out", op.out, form, a.rows(op.x), op.x.size());
 }
 
-void check_route(Arguments& a) {
-    a.inputs(1);
-    if (!a.input(0, WHOLE)) return;
-    const int64_t experts = a.x.size(),
-                  top_k = a.integer(0, "the number of chosen experts", 1, experts);
-    a.equal("the number of heads", a.x.heads, 1);
-    for (int64_t j = 0; j < 2; j++) a.output(j, WHOLE, a.rows(a.x), top_k);
-    a.integer(1, "the scoring function", LLAMATH_SCORE_SOFTMAX, LLAMATH_SCORE_SQRTSOFTPLUS);
-    if (a.op.code == ROUTE_BY_TOKEN) {
-        a.input(0, WHOLE, 1);
-        a.vector(0, a.integer(2, "the number of rows of the table", 0, LIMIT) * top_k);
+template <class Operation>
+bool check_norm(Arguments& a, const Operation& op) {
+    // rows of heads are taken one after the other
+    if (!a.input("x", op.x, JOINED) || !check_alike(a, op, op.x.heads == 1 ? JOINED : WHOLE))
+        return false;
+    if (!a.number("the number of rows of the weight", op.weight_rows, 1, LIMIT)) return false;
+    a.optional_vector("the weight", op.weight, op.weight_rows * op.x.dim);
+    return a.fine();
+}
+
+void check_function(Arguments& a, int64_t function) {
+    a.number("the activation function", function, LLAMATH_IDENTITY, LLAMATH_TANH);
+}
+
+template <class Operation>
+bool check_gated(Arguments& a, const Operation& op) {
+    return a.input("gate", op.gate, JOINED) &&
+           a.input("up", op.up, JOINED, a.rows(op.gate), op.gate.size()) &&
+           a.output("out", op.out, JOINED, a.rows(op.gate), op.gate.size());
+}
+
+template <class Operation>
+bool check_router(Arguments& a, const Operation& op, int64_t rows) {
+    if (!a.input("logits", op.logits, WHOLE, rows)) return false;
+    a.number("the number of chosen experts", op.top_k, 1, op.logits.size());
+    a.equal("the number of heads", op.logits.heads, 1);
+    a.output("chosen", op.chosen, WHOLE, a.rows(op.logits), op.top_k);
+    a.output("weights", op.weights, WHOLE, a.rows(op.logits), op.top_k);
+    a.number("the scoring function", op.scoring, LLAMATH_SCORE_SOFTMAX, LLAMATH_SCORE_SQRTSOFTPLUS);
+    return a.fine();
+}
+
+template <class Operation>
+bool check_scan(Arguments& a, const Operation& op) {
+    if (!a.input("x", op.x, JOINED, 1) || !a.input("b", op.b, JOINED, 1) ||
+        !a.input("c", op.c, JOINED, 1))
+        return false;
+    a.equal("the number of heads of c", op.c.heads, op.b.heads);
+    a.equal("the width of c", op.c.dim, op.b.dim);
+    return a.output("out", op.out, JOINED, 1, op.x.size());
+}
+
+// What each operation reads and writes: an operation without such a function does not compile.
+
+void check(Arguments& a, const ops::Lookup& op) {
+    a.flag("the lookup of positions", op.by_position);
+    a.number("the offset of the rows", op.offset, -LIMIT, LIMIT);
+    if (a.output("out", op.out, JOINED, 1, ANY))
+        a.matrix("the table", op.table, ANY, op.out.size());
+}
+void check(Arguments& a, const ops::Linear& op) {
+    if (a.input("x", op.x, JOINED)) check_products(a, op, 1, a.rows(op.x), JOINED);
+}
+void check(Arguments& a, const ops::ExpertLinear& op) {
+    a.number("the number of chosen experts", op.top_k, 1, LIMIT);
+    a.number("the rows that share an input", op.rows_per_x, 1, op.top_k);
+    a.number("the number of experts", op.num_experts, 1, LIMIT);
+    if (!a.input("x", op.x, JOINED) || !a.input("chosen", op.chosen, WHOLE, 1, op.top_k)) return;
+    a.equal("the number of rows", a.rows(op.x) * op.rows_per_x, op.top_k);
+    check_products(a, op, op.num_experts, op.top_k, WHOLE);
+}
+void check(Arguments& a, const ops::PerHead& op) {
+    a.number("the size of a head", op.size, 1, LIMIT), a.flag("the transposition", op.transposed);
+    if (!a.fine() || !a.input("x", op.x, WHOLE) || !a.weight("the matrix", op.matrix)) return;
+    const Matrix& w = a.p.weights[op.matrix.number];
+    if (!a.expect(w.rows % op.size == 0, "the rows", "are %lld, which are no heads of %lld", w.rows,
+                  op.size))
         return;
-    }
-    a.flag(2, "the choice by logits"), a.flag(3, "the normalization");
-    a.optional_vector(0, experts);
-    const int64_t groups = a.integer(4, "the number of groups", 0, experts);
-    if (groups < 2) return;
-    a.expect(experts % groups == 0, "the experts", "are %lld, which are no %lld groups of one size",
-             experts, groups);
-    a.integer(5, "the number of kept groups", 1, groups);
-    a.integer(6, "the number of experts that rank a group", 1, experts);
+    const int64_t heads = w.rows / op.size, in_size = op.transposed ? op.size : w.cols,
+                  out_size = op.transposed ? w.cols : op.size;
+    a.input("x", op.x, WHOLE, ANY, heads * in_size);
+    a.output("out", op.out, WHOLE, a.rows(op.x), heads * out_size);
 }
-
-void check_attention(Arguments& a) {
-    a.inputs(1);
-    const CacheSpec *k = a.cache(0), *v = a.cache(3);
-    if (!k || !v || !a.input(0, JOINED, 1)) return;
-    const int64_t heads = a.x.heads;
+void check(Arguments& a, const ops::RMSNorm& op) { check_norm(a, op); }
+void check(Arguments& a, const ops::LayerNorm& op) {
+    if (check_norm(a, op)) a.optional_vector("the bias", op.bias, op.weight_rows * op.x.dim);
+}
+void check(Arguments& a, const ops::L2Norm& op) { check_alike(a, op); }
+void check(Arguments& a, const ops::Act& op) { check_alike(a, op), check_function(a, op.function); }
+void check(Arguments& a, const ops::Gated& op) {
+    check_gated(a, op), check_function(a, op.function);
+}
+void check(Arguments& a, const ops::ClampedGated& op) { check_gated(a, op); }
+void check(Arguments& a, const ops::Add& op) {
+    if (check_alike(a, op)) a.input("y", op.y, WHOLE, a.rows(op.x), op.x.size());
+}
+void check(Arguments& a, const ops::Multiply& op) {  // y as x, or one number for each head
+    if (!check_alike(a, op) || !a.input("y", op.y, WHOLE, a.rows(op.x))) return;
+    a.expect(op.y.dim == 1 || op.y.dim == op.x.dim, "y",
+             "has heads of %lld numbers, expected 1 or %lld", op.y.dim, op.x.dim);
+    a.equal("the number of heads of y", op.y.heads, op.x.heads);
+}
+void check(Arguments& a, const ops::Scale& op) { check_alike(a, op); }
+void check(Arguments& a, const ops::ScaleByWeight& op) {
+    if (!check_alike(a, op) || !a.weight("the weight", op.weight)) return;
+    const Matrix& w = a.p.weights[op.weight.number];
+    const int64_t each = op.x.heads == 1 ? op.x.dim : op.x.heads;
+    a.vector("the weight", op.weight, w.rows * w.cols == 1 ? 1 : each);
+}
+void check(Arguments& a, const ops::ScaleByPosition& op) {
+    check_alike(a, op, WHOLE, 1), a.number("the kind of scale", op.kind, 1, 3);
+}
+void check(Arguments& a, const ops::Softcap& op) { check_alike(a, op); }
+void check(Arguments& a, const ops::Clamp& op) { check_alike(a, op); }
+void check(Arguments& a, const ops::Softplus& op) {
+    if (check_alike(a, op)) a.vector("the bias", op.bias, op.x.size());
+}
+void check(Arguments& a, const ops::Decay& op) {
+    if (check_alike(a, op)) a.vector("a_log", op.a_log, op.x.heads > 1 ? op.x.heads : op.x.dim);
+}
+void check(Arguments& a, const ops::BoundedDecay& op) {
+    if (!check_alike(a, op)) return;
+    a.vector("a_log", op.a_log, op.out.heads), a.vector("the bias", op.bias, op.out.size());
+}
+void check(Arguments& a, const ops::Copy& op) {
+    const View &x = op.x, &out = op.out;
+    if (!a.input("x", x, HEADS) || !a.output("out", out, HEADS, a.rows(x), ANY)) return;
+    a.equal("the width of a head of out", out.dim, x.dim);
+    a.expect(x.heads == 1 || x.heads == out.heads, "the heads", "are %lld, expected 1 or %lld",
+             x.heads, out.heads);
+}
+void check(Arguments& a, const ops::LastToken& op) {
+    if (a.input("x", op.x, JOINED, 1)) a.output("out", op.out, JOINED, 0, op.x.size());
+}
+void check(Arguments& a, const ops::Rope& op) {
+    if (!check_alike(a, op, JOINED, 1)) return;
+    a.number("the rotary embedding", op.rope.number, 0, a.p.num_ropes - 1);
+    a.flag("the interleaved pairs", op.interleaved);
+    if (a.fine())
+        a.number("twice the number of rotary pairs", 2 * a.p.rope_pairs[op.rope.number], 0,
+                 op.x.dim);
+}
+void check(Arguments& a, const ops::Store& op) {
+    const CacheSpec* cache = a.cache(op.cache);
+    if (!cache || !a.input("x", op.x, JOINED, 1)) return;
+    a.equal("the number of heads", op.x.heads, cache->heads);
+    a.equal("the width of a head", op.x.dim, cache->dim);
+}
+void check(Arguments& a, const ops::Attention& op) {
+    const CacheSpec *k = a.cache(op.key_cache), *v = a.cache(op.value_cache);
+    if (!k || !v || !a.input("q", op.q, JOINED, 1)) return;
     a.equal("the number of value heads", v->heads, k->heads);
-    a.expect(heads % k->heads == 0, "the query heads",
-             "are %lld, which do not share %lld key heads evenly", heads, k->heads);
-    const int64_t k_dim = a.integer(2, "the width of a key", 1, k->dim),
-                  v_dim = a.integer(5, "the width of a value", 1, v->dim);
-    a.equal("the width of a query", a.x.dim, k_dim);
-    a.integer(1, "the first number of a key", 0, k->dim - k_dim);
-    a.integer(4, "the first number of a value", 0, v->dim - v_dim);
-    a.output(0, JOINED, 1, heads * v_dim);
-    const int64_t window = a.integer(6, "the window", 0, LIMIT),
-                  chunk = a.integer(7, "the chunk", 0, LIMIT);
-    a.flag(8, "ALiBi");
-    a.optional_vector(0, heads);
+    a.expect(op.q.heads % k->heads == 0, "the query heads",
+             "are %lld, which do not share %lld key heads evenly", op.q.heads, k->heads);
+    a.number("the width of a key", op.key_dim, 1, k->dim);
+    a.number("the width of a value", op.value_dim, 1, v->dim);
+    a.equal("the width of a query", op.q.dim, op.key_dim);
+    if (!a.fine()) return;
+    a.number("the first number of a key", op.first_key, 0, k->dim - op.key_dim);
+    a.number("the first number of a value", op.first_value, 0, v->dim - op.value_dim);
+    a.output("out", op.out, JOINED, 1, op.q.heads * op.value_dim);
+    a.number("the window", op.window, 0, LIMIT), a.number("the chunk", op.chunk, 0, LIMIT);
+    a.flag("ALiBi", op.has_alibi);
+    a.optional_vector("the sinks", op.sinks, op.q.heads);
     a.equal("the tokens that the cache of the values keeps", v->lookback, k->lookback);
-    const int64_t read = window && chunk ? std::min(window, chunk) : std::max(window, chunk);
+    const int64_t read =
+        op.window && op.chunk ? std::min(op.window, op.chunk) : std::max(op.window, op.chunk);
     a.expect(k->lookback == 0 || (read > 0 && read <= k->lookback), "the window",
              "is larger than the %lld tokens that the cache keeps", k->lookback);
 }
-
-void check_delta_rule(Arguments& a) {
-    a.inputs(5);
-    for (int64_t j = 0; j < 5; j++) a.input(j, JOINED, 1);
-    if (!a.fine()) return;
-    const View &q = a.op.in[0], &k = a.op.in[1], &v = a.op.in[2];
-    a.flag(1, "the decay by row");
-    a.equal("the number of key heads", k.heads, q.heads),
-        a.equal("the width of a key", k.dim, q.dim);
+void check(Arguments& a, const ops::CausalConv& op) {
+    if (!check_alike(a, op, JOINED, 1) || !a.number("the number of taps", op.taps, 1, LIMIT))
+        return;
+    const int64_t channels = op.x.size();
+    a.vector("the weight", op.weight, channels * op.taps);
+    a.optional_vector("the bias", op.bias, channels);
+    a.state(op.state, channels, op.taps - 1, 1);
+}
+void check(Arguments& a, const ops::DeltaRule& op) {
+    const View &q = op.q, &k = op.k, &v = op.v;
+    if (!a.input("q", q, JOINED, 1) || !a.input("k", k, JOINED, 1) || !a.input("v", v, JOINED, 1))
+        return;
+    a.flag("the decay by row", op.decay_by_row);
+    a.equal("the number of key heads", k.heads, q.heads);
+    a.equal("the width of a key", k.dim, q.dim);
     a.expect(v.heads % q.heads == 0, "the value heads",
              "are %lld, which do not share %lld key heads evenly", v.heads, q.heads);
-    a.input(3, JOINED, 1, v.heads * (a.op.i[1] ? q.dim : 1));
-    a.input(4, JOINED, 1, v.heads);
-    a.output(0, JOINED, 1, v.size());
-    a.state(0, v.heads, q.dim, v.dim);
+    a.input("g", op.g, JOINED, 1, v.heads * (op.decay_by_row ? q.dim : 1));
+    a.input("beta", op.beta, JOINED, 1, v.heads);
+    a.output("out", op.out, JOINED, 1, v.size());
+    a.state(op.state, v.heads, q.dim, v.dim);
 }
-
-void check_scan(Arguments& a) {
-    a.inputs(4);
-    for (int64_t j = 0; j < 4; j++) a.input(j, JOINED, 1);
-    if (!a.fine()) return;
-    const View &x = a.op.in[0], &b = a.op.in[1], &c = a.op.in[2];
-    a.equal("the number of heads of c", c.heads, b.heads), a.equal("the width of c", c.dim, b.dim);
-    a.output(0, JOINED, 1, x.size());
-    if (a.op.code == SSM_SCAN) {
-        a.expect(x.heads % b.heads == 0, "the heads",
-                 "are %lld, which do not share %lld groups evenly", x.heads, b.heads);
-        a.input(3, JOINED, 1, x.heads);
-        a.vector(0, x.heads);
-        a.state(0, x.heads, x.dim, b.dim);
-    } else {
-        a.equal("the number of heads", x.heads, 1), a.equal("the number of groups", b.heads, 1);
-        a.input(3, JOINED, 1, x.dim);
-        a.vector(0, x.dim * b.dim), a.vector(1, x.dim);
-        a.state(0, x.dim, b.dim, 1);
-    }
+void check(Arguments& a, const ops::SSMScan& op) {
+    if (!check_scan(a, op)) return;
+    a.expect(op.x.heads % op.b.heads == 0, "the heads",
+             "are %lld, which do not share %lld groups evenly", op.x.heads, op.b.heads);
+    a.input("dt", op.dt, JOINED, 1, op.x.heads);
+    a.vector("a_log", op.a_log, op.x.heads);
+    a.state(op.state, op.x.heads, op.x.dim, op.b.dim);
 }
-
-void check_copy(Arguments& a) {
-    a.inputs(1);
-    if (!a.input(0, HEADS) || !a.output(0, HEADS, a.rows(a.x), ANY)) return;
-    a.equal("the width of a head of the output", a.out.dim, a.x.dim);
-    a.expect(a.x.heads == 1 || a.x.heads == a.out.heads, "the heads",
-             "are %lld, expected 1 or %lld", a.x.heads, a.out.heads);
+void check(Arguments& a, const ops::SelectiveScan& op) {
+    if (!check_scan(a, op)) return;
+    a.equal("the number of heads", op.x.heads, 1), a.equal("the number of groups", op.b.heads, 1);
+    a.input("dt", op.dt, JOINED, 1, op.x.dim);
+    a.vector("a_log", op.a_log, op.x.dim * op.b.dim), a.vector("skip", op.skip, op.x.dim);
+    a.state(op.state, op.x.dim, op.b.dim, 1);
 }
-
-void check_per_head(Arguments& a) {
-    a.inputs(1);
-    const int64_t size = a.integer(0, "the size of a head", 1, LIMIT);
-    a.flag(1, "the transposition");
-    if (!a.input(0, WHOLE) || !a.weight("the matrix", a.op.w[0])) return;
-    const Matrix& w = a.p.weights[a.op.w[0]];
-    if (!a.expect(w.rows % size == 0, "the rows", "are %lld, which are no heads of %lld", w.rows,
-                  size))
+void check(Arguments& a, const ops::Route& op) {
+    if (!check_router(a, op, ANY)) return;
+    const int64_t experts = op.logits.size();
+    a.flag("the choice by logits", op.choice_by_logits);
+    a.flag("the normalization", op.normalize);
+    a.optional_vector("the correction", op.correction, experts);
+    if (!a.number("the number of groups", op.groups, 0, experts) || op.groups < 2) return;
+    a.expect(experts % op.groups == 0, "the experts",
+             "are %lld, which are no %lld groups of one size", experts, op.groups);
+    a.number("the number of kept groups", op.kept_groups, 1, op.groups);
+    a.number("the number of experts that rank a group", op.best_of_group, 1, experts);
+}
+void check(Arguments& a, const ops::RouteByToken& op) {
+    if (check_router(a, op, 1) &&
+        a.number("the number of rows of the table", op.table_rows, 0, LIMIT))
+        a.vector("the table", op.table, op.table_rows * op.top_k);
+}
+void check(Arguments& a, const ops::Dispatch& op) {
+    if (!a.number("the number of chosen experts", op.top_k, 1, LIMIT)) return;
+    if (!a.input("x", op.x, WHOLE, 1) || !a.input("weights", op.weights, WHOLE, 1, op.top_k))
         return;
-    const int64_t heads = w.rows / size, in_size = a.op.i[1] ? size : w.cols,
-                  out_size = a.op.i[1] ? w.cols : size;
-    a.input(0, WHOLE, ANY, heads * in_size);
-    a.output(0, WHOLE, a.rows(a.x), heads * out_size);
+    a.equal("the number of heads", op.x.heads, 1);
+    a.output("out", op.out, WHOLE, op.top_k, op.x.size());
+}
+void check(Arguments& a, const ops::Combine& op) {
+    a.number("the number of chosen experts", op.top_k, 1, LIMIT);
+    a.number("the number of experts", op.num_experts, 0, LIMIT);
+    a.flag("the equal weights", op.has_equal_weights);
+    if (!a.fine() || !a.input("y", op.y, WHOLE, op.top_k)) return;
+    a.input("weights", op.weights, WHOLE, 1, op.top_k);
+    a.input("chosen", op.chosen, WHOLE, 1, op.top_k);
+    if (op.x.given()) a.input("x", op.x, WHOLE, 1, op.y.size());
+    a.equal("the number of heads", op.y.heads, 1);
+    a.output("out", op.out, WHOLE, 1, op.y.size());
+}
+void check(Arguments& a, const ops::ScaleByExpert& op) {
+    if (!a.input("weights", op.weights, WHOLE)) return;
+    a.input("chosen", op.chosen, WHOLE, a.rows(op.weights), op.weights.size());
+    a.output("out", op.out, WHOLE, a.rows(op.weights), op.weights.size());
+    if (a.number("the number of experts", op.num_experts, 0, LIMIT))
+        a.vector("the scale", op.scale, op.num_experts);
+}
+void check(Arguments& a, const ops::AddSinusoids& op) {
+    if (!check_alike(a, op, WHOLE, 1)) return;
+    a.expect(op.x.size() % 2 == 0, "x",
+             "has %lld numbers in a row, expected as many sines as cosines", op.x.size());
+    a.number("the offset of the positions", op.offset, -LIMIT, LIMIT);
+    a.number("the number of steps", op.steps, -LIMIT, LIMIT);
+}
+void check(Arguments& a, const ops::MixStreams& op) {
+    if (!a.input("x", op.x, WHOLE) || !a.output("out", op.out, WHOLE, a.rows(op.x), ANY)) return;
+    a.equal("the width of a stream of out", op.out.dim, op.x.dim);
+    a.input("weights", op.weights, WHOLE, a.rows(op.x), op.out.heads * op.x.heads);
+}
+void check(Arguments& a, const ops::Sinkhorn& op) {
+    if (!check_alike(a, op)) return;
+    a.equal("the number of rows of the matrix", op.x.heads, op.x.dim);
+    a.number("the number of iterations", op.iterations, 0, MAX_ITERATIONS);
+}
+void check(Arguments& a, const ops::NormalizeSum& op) { check_alike(a, op); }
+void check(Arguments& a, const ops::LayerEnd& op) {
+    a.input("x", op.x, WHOLE, 1), a.number("the layer", op.layer, 0, LIMIT);
 }
 
-void check_expert_linear(Arguments& a) {
-    a.inputs(2);
-    const int64_t top_k = a.integer(0, "the number of chosen experts", 1, LIMIT),
-                  share = a.integer(1, "the rows that share an input", 1, top_k);
-    a.integer(2, "the number of experts", 1, LIMIT);
-    if (!a.input(0, JOINED) || !a.input(1, WHOLE, 1, top_k)) return;
-    a.equal("the number of rows", a.rows(a.x) * share, top_k);
-    check_products(a, top_k, WHOLE);
-}
-
-void check_combine(Arguments& a) {
-    a.inputs(3, 4);
-    const int64_t top_k = a.integer(0, "the number of chosen experts", 1, LIMIT);
-    a.integer(1, "the number of experts", 0, LIMIT);
-    a.flag(2, "the equal weights");
-    if (!a.input(0, WHOLE, top_k)) return;
-    a.input(1, WHOLE, 1, top_k), a.input(2, WHOLE, 1, top_k);
-    if (a.op.num_inputs > 3) a.input(3, WHOLE, 1, a.x.size());
-    a.equal("the number of heads", a.x.heads, 1);
-    a.output(0, WHOLE, 1, a.x.size());
-}
-
-// What each operation reads and writes, in the order of LLAMATH_OPERATIONS.
-struct Rule {
-    Code code;
-    void (*check)(Arguments&);
-};
-
-constexpr Rule RULES[] = {
-    {LOOKUP,
-     [](Arguments& a) {
-         a.inputs(0);
-         a.flag(0, "the lookup of positions"),
-             a.integer(1, "the offset of the rows", -LIMIT, LIMIT);
-         if (a.output(0, JOINED, 1, ANY)) a.matrix("the table", a.op.w[0], ANY, a.out.size());
-     }},
-    {LINEAR,
-     [](Arguments& a) {
-         a.inputs(1);
-         if (a.input(0, JOINED)) check_products(a, a.rows(a.x), JOINED);
-     }},
-    {EXPERT_LINEAR, check_expert_linear},
-    {PER_HEAD, check_per_head},
-    {RMS_NORM, check_norm},
-    {LAYER_NORM, check_norm},
-    {L2_NORM, [](Arguments& a) { a.like(WHOLE, 1); }},
-    {ACT, [](Arguments& a) { a.like(WHOLE, 1), a.activation(1); }},
-    {GATED, [](Arguments& a) { a.like(JOINED, 2), a.activation(1); }},
-    {CLAMPED_GATED, [](Arguments& a) { a.like(JOINED, 2); }},
-    {ADD, [](Arguments& a) { a.like(WHOLE, 2); }},
-    {MULTIPLY,
-     [](Arguments& a) {  // y has the shape of x, or one number for each head
-         a.inputs(2);
-         if (!a.input(0, WHOLE) || !a.input(1, WHOLE, a.rows(a.x))) return;
-         a.expect(a.y.dim == 1 || a.y.dim == a.x.dim, {"input", 1},
-                  "has heads of %lld numbers, expected 1 or %lld", a.y.dim, a.x.dim);
-         a.equal("the number of heads of input 1", a.y.heads, a.x.heads);
-         a.output(0, WHOLE, a.rows(a.x), a.x.size());
-     }},
-    {SCALE, [](Arguments& a) { a.like(WHOLE, 1); }},
-    {SCALE_BY_WEIGHT,
-     [](Arguments& a) {
-         a.like(WHOLE, 1);
-         if (a.fine()) a.vector(0, a.integer(1, "the size of the weight", 1, LIMIT));
-         const int64_t each = a.x.heads == 1 ? a.x.dim : a.x.heads;
-         a.expect(a.op.i[1] == 1 || a.op.i[1] == each, {"weight", 0},
-                  "has %lld factors, expected 1 or %lld", a.op.i[1], each);
-     }},
-    {SCALE_BY_POSITION,
-     [](Arguments& a) { a.like(WHOLE, 1, 1), a.integer(0, "the kind of scale", 1, 3); }},
-    {SOFTCAP, [](Arguments& a) { a.like(WHOLE, 1); }},
-    {CLAMP, [](Arguments& a) { a.like(WHOLE, 1); }},
-    {SOFTPLUS,
-     [](Arguments& a) {
-         if (a.like(WHOLE, 1)) a.vector(0, a.x.size());
-     }},
-    {DECAY,
-     [](Arguments& a) {
-         if (a.like(WHOLE, 1)) a.vector(0, a.x.heads > 1 ? a.x.heads : a.x.dim);
-     }},
-    {BOUNDED_DECAY,
-     [](Arguments& a) {
-         if (a.like(WHOLE, 1)) a.vector(0, a.out.heads), a.vector(1, a.out.size());
-     }},
-    {COPY, check_copy},
-    {LAST_TOKEN,
-     [](Arguments& a) {
-         a.inputs(1), a.input(0, JOINED, 1) && a.output(0, JOINED, 0, a.x.size());
-     }},
-    {ROPE,
-     [](Arguments& a) {
-         if (!a.like(JOINED, 1, 1)) return;
-         a.integer(0, "the rotary embedding", 0, a.p.num_ropes - 1),
-             a.flag(1, "the interleaved pairs");
-         if (a.fine())
-             a.number("twice the number of rotary pairs", 2 * a.p.rope_pairs[a.op.i[0]], 0,
-                      a.x.dim);
-     }},
-    {STORE,
-     [](Arguments& a) {
-         a.inputs(1);
-         const CacheSpec* cache = a.cache(0);
-         if (cache && a.input(0, JOINED, 1))
-             a.equal("the number of heads", a.x.heads, cache->heads),
-                 a.equal("the width of a head", a.x.dim, cache->dim);
-     }},
-    {ATTENTION, check_attention},
-    {CAUSAL_CONV,
-     [](Arguments& a) {
-         if (!a.like(JOINED, 1, 1)) return;
-         const int64_t channels = a.x.size(), taps = a.integer(1, "the number of taps", 1, LIMIT);
-         a.vector(0, channels * taps), a.optional_vector(1, channels);
-         a.state(0, channels, taps - 1, 1);
-     }},
-    {DELTA_RULE, check_delta_rule},
-    {SSM_SCAN, check_scan},
-    {SELECTIVE_SCAN, check_scan},
-    {ROUTE, check_route},
-    {ROUTE_BY_TOKEN, check_route},
-    {DISPATCH,
-     [](Arguments& a) {
-         a.inputs(2);
-         const int64_t top_k = a.integer(0, "the number of chosen experts", 1, LIMIT);
-         if (!a.input(0, WHOLE, 1) || !a.input(1, WHOLE, 1, top_k)) return;
-         a.equal("the number of heads", a.x.heads, 1);
-         a.output(0, WHOLE, top_k, a.x.size());
-     }},
-    {COMBINE, check_combine},
-    {SCALE_BY_EXPERT,
-     [](Arguments& a) {
-         a.like(WHOLE, 2), a.vector(0, a.integer(0, "the number of experts", 0, LIMIT));
-     }},
-    {ADD_SINUSOIDS,
-     [](Arguments& a) {
-         if (!a.like(WHOLE, 1, 1)) return;
-         a.expect(a.x.size() % 2 == 0, {"input", 0},
-                  "has %lld numbers in a row, expected as many sines as cosines", a.x.size());
-         a.integer(0, "the offset of the positions", -LIMIT, LIMIT),
-             a.integer(1, "the number of steps", -LIMIT, LIMIT);
-     }},
-    {MIX_STREAMS,
-     [](Arguments& a) {
-         a.inputs(2);
-         if (!a.input(0, WHOLE) || !a.output(0, WHOLE, a.rows(a.x), ANY)) return;
-         a.equal("the width of a stream of the output", a.out.dim, a.x.dim);
-         a.input(1, WHOLE, a.rows(a.x), a.out.heads * a.x.heads);
-     }},
-    {SINKHORN,
-     [](Arguments& a) {
-         if (!a.like(WHOLE, 1)) return;
-         a.equal("the number of rows of the matrix", a.x.heads, a.x.dim);
-         a.integer(1, "the number of iterations", 0, MAX_ITERATIONS);
-     }},
-    {NORMALIZE_SUM, [](Arguments& a) { a.like(WHOLE, 1); }},
-    {LAYER_END,
-     [](Arguments& a) { a.inputs(1), a.input(0, WHOLE, 1), a.integer(0, "the layer", 0, LIMIT); }},
-};
-static_assert(sizeof RULES / sizeof *RULES == NUM_CODES);
-
-constexpr bool in_order() {
-    for (int64_t i = 0; i < NUM_CODES; i++)
-        if (RULES[i].code != i) return false;
-    return true;
-}
-static_assert(in_order());
-
-const char* name_of(int64_t code) {
-    static const char* const NAMES[] = {
-#define LLAMATH_NAME(CODE, NAME) #NAME,
-        LLAMATH_OPERATIONS(LLAMATH_NAME)
-#undef LLAMATH_NAME
-    };
-    return code >= 0 && code < NUM_CODES ? NAMES[code] : nullptr;
-}
-
-std::string find_mistake_of(const ProgramSpec& p, const OpSpec& op) {
-    Arguments a(p, op);
-    for (double f : op.f)
-        a.expect(std::abs(f) <= static_cast<double>(std::numeric_limits<float>::max()), "a factor",
-                 "is not finite in float32");
-    if (op.code != LINEAR && op.code != EXPERT_LINEAR)
-        a.equal("the number of products", op.num_products, 0);
-    if (a.fine()) RULES[op.code].check(a);
+std::string find_mistake_of(const ProgramSpec& p, const OpSpec& spec) {
+    Arguments a(p);
+    visit(spec, [&](const auto& op) {
+        op.each_double([&](const char* name, double x) {
+            a.expect(std::abs(x) <= static_cast<double>(std::numeric_limits<float>::max()), name,
+                     "is not finite in float32");
+        });
+        if (a.fine()) check(a, op);
+    });
     a.separate();
     return a.mistake;
 }
@@ -540,8 +488,7 @@ std::string find_mistake(const ProgramSpec& p, int64_t* where) {
         return "operation " + std::to_string(i) + " (" +
                (name ? name : std::to_string(p.ops[i].code)) + "): " + mistake;
     }
-    const OpSpec none{};
-    Arguments a(p, none);
+    Arguments a(p);
     if (a.view("the result", p.logits, WHOLE, ANY, ANY)) {
         a.equal("the number of heads of the logits", p.logits.heads, 1);
         a.number("the number of rows of the logits for each token", a.rows(p.logits), 0, 1);
@@ -552,15 +499,9 @@ std::string find_mistake(const ProgramSpec& p, int64_t* where) {
 LookupLimits lookup_limits(const ProgramSpec& p) {
     LookupLimits limits{LIMIT, LIMIT};
     for (int64_t i = 0; i < p.num_ops; i++)
-        if (p.ops[i].code == LOOKUP) {
-            int64_t& limit = p.ops[i].i[0] ? limits.positions : limits.ids;
-            limit = std::min(limit, p.weights[p.ops[i].w[0]].rows - p.ops[i].i[1]);
+        if (const auto* op = get_if<ops::Lookup>(p.ops[i])) {
+            int64_t& limit = op->by_position ? limits.positions : limits.ids;
+            limit = std::min(limit, p.weights[op->table.number].rows - op->offset);
         }
     return limits;
-}
-
-extern "C" int64_t llamath_operation_code(const char* name) {
-    for (int64_t code = 0; code < NUM_CODES; code++)
-        if (std::string(name) == name_of(code)) return code;
-    return -1;
 }

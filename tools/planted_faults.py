@@ -249,14 +249,14 @@ FAULTS = (
     Fault(
         "biases of experts are dropped",
         "native/interpreter.cpp",
-        "experts[j].biases = p.bias < 0 ? nullptr : e.biases[op.first_product + j].data();",
+        "experts[j].biases = biases.empty() ? nullptr : biases.data();",
         "experts[j].biases = nullptr;",
     ),
     Fault(
         "positions are checked without the offset of their rows",
         "native/validation.cpp",
-        "limit = std::min(limit, p.weights[p.ops[i].w[0]].rows - p.ops[i].i[1]);",
-        "limit = std::min(limit, p.weights[p.ops[i].w[0]].rows);",
+        "limit = std::min(limit, p.weights[op->table.number].rows - op->offset);",
+        "limit = std::min(limit, p.weights[op->table.number].rows);",
     ),
     # Commands, servers and the page
     Fault(

@@ -281,7 +281,6 @@ void run_products(Pool* pool, Plan plan, Part* parts) {
 
 extern "C" {
 
-int32_t llamath_version(void) { return LLAMATH_KERNELS_VERSION; }
 const char* llamath_path(void) { return active->name; }
 int32_t llamath_num_paths(void) { return NUM_PATHS; }
 const char* llamath_path_name(int32_t i) {

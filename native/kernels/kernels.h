@@ -25,10 +25,6 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-#define LLAMATH_KERNELS_VERSION 3
-
-int32_t llamath_version(void);
-
 // ---- Paths
 
 // Name of the path in use, for example "avx512_bf16".

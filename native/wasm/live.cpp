@@ -24,14 +24,14 @@ namespace {
 
 constexpr int64_t LIMIT = std::numeric_limits<int32_t>::max();
 constexpr int64_t MAX_TOKENS = 1 << 16, MAX_LENGTH = 1 << 20;  // of a pass, of a sequence
-constexpr int64_t PAGE = 65536, NAME_BYTES = 24;
+constexpr int64_t PAGE = 65536;
 constexpr char MAGIC[8] = "LLAMATH";
 
-// What a program begins with: then follow as many operation names, operations, ... names as it says
+// What a program begins with: then follow as many operations, products, ... names as it says
 struct Header {
     char magic[8];
     int64_t version, max_length;
-    int64_t codes, ops, products, buffers, weights, caches, states, ropes, results;
+    int64_t ops, products, buffers, weights, caches, states, ropes, results;
     int64_t frequencies, names;  // numbers of float32, bytes of JSON
     View logits;
 };
@@ -124,31 +124,22 @@ bool read_program(Live& live, const char* from, int64_t bytes) {
         return refuse("these bytes are no program", 0);
     live.head = head[0];
     const Header& h = live.head;
-    if (h.version != LLAMATH_KERNELS_VERSION)
+    if (h.version != LLAMATH_VERSION)
         return refuse("the program has version " + std::to_string(h.version) + ", expected " +
-                          std::to_string(LLAMATH_KERNELS_VERSION),
+                          std::to_string(LLAMATH_VERSION),
                       0);
     if (h.max_length < 1 || h.max_length > LIMIT)
         return refuse("the program has no possible length", 0);
-    struct Name {
-        char text[NAME_BYTES];
-    };
-    std::vector<Name> codes;
     std::vector<RopeEntry> ropes;
     const bool complete =
-        reader.read(codes, h.codes) && reader.read(live.ops, h.ops) &&
-        reader.read(live.products, h.products) && reader.read(live.buffers, h.buffers) &&
-        reader.read(live.entries, h.weights) && reader.read(live.caches, h.caches) &&
-        reader.read(live.states, h.states) && reader.read(ropes, h.ropes) &&
-        reader.read(live.results, h.results) && reader.read(live.frequencies, h.frequencies) &&
-        reader.read(live.names, h.names) && reader.at_end();
+        reader.read(live.ops, h.ops) && reader.read(live.products, h.products) &&
+        reader.read(live.buffers, h.buffers) && reader.read(live.entries, h.weights) &&
+        reader.read(live.caches, h.caches) && reader.read(live.states, h.states) &&
+        reader.read(ropes, h.ropes) && reader.read(live.results, h.results) &&
+        reader.read(live.frequencies, h.frequencies) && reader.read(live.names, h.names) &&
+        reader.at_end();
     if (!complete)
         return refuse("the program has " + std::to_string(bytes) + " bytes, and says otherwise", 0);
-    for (OpSpec& op : live.ops) {
-        if (op.code < 0 || op.code >= h.codes) return refuse("an operation has no name", 0);
-        codes[op.code].text[NAME_BYTES - 1] = 0;
-        op.code = llamath_operation_code(codes[op.code].text);
-    }
     int64_t first = 0;
     for (const RopeEntry& rope : ropes) {
         if (rope.pairs < 0 || rope.pairs > h.frequencies - first)
@@ -209,7 +200,7 @@ bool is_result(const Live& live, const ResultEntry& result) {
     const int64_t end = v.offset + (v.heads - 1) * v.head_stride + v.dim;
     if (v.stride != live.buffers[v.buffer].width || end > v.stride) return false;
     const int64_t op = result.attention;
-    return op == -1 || (op >= 0 && op < live.head.ops && live.ops[op].code == ATTENTION);
+    return op == -1 || (op >= 0 && op < live.head.ops && get_if<ops::Attention>(live.ops[op]));
 }
 
 Session* new_session(const Live& live) {
@@ -393,13 +384,14 @@ const float* LIVE(values)(Live* live, int32_t number) {
 // or NULL.
 const float* LIVE(attention)(Live* live, int32_t number) {
     const bool exists = live->rows && number >= 0 && number < live->head.results;
-    const int64_t op = exists ? live->results[number].attention : -1;
-    if (op < 0) {
+    const int64_t at = exists ? live->results[number].attention : -1;
+    const auto* op = at < 0 ? nullptr : get_if<ops::Attention>(live->ops[at]);
+    if (!op) {
         refuse("there are no such attention weights, or no pass");
         return nullptr;
     }
-    if (!reserve_values(*live, live->rows, live->ops[op].in[0].heads, live->length)) return nullptr;
-    if (llamath_session_attention(live->session, op, live->values.data(),
+    if (!reserve_values(*live, live->rows, op->q.heads, live->length)) return nullptr;
+    if (llamath_session_attention(live->session, at, live->values.data(),
                                   static_cast<int64_t>(live->values.size()))) {
         refuse("the keys of these attention weights are not in the cache");
         return nullptr;

@@ -18,6 +18,13 @@ llamath.stored_names(model, names="mlx")
 llamath.plan(model)
 model.family
 llamath.memory({"a": 1}).kv_cache
+from llamath.native import native_operations as ops
+x = ops.View()
+rope = ops.Rope(path="", out=x, x=x, rope=ops.RopeNumber(0), interleaved=True)
+ops.Rope(path="", out=x, x=x, rope=ops.RopeNumber(0), interleaved=True, window=4)
+ops.Rope(path="", out=x, x=x, rope=ops.WeightNumber(0), interleaved=True)
+ops.Rope(path="", out=x, x=x, rope=ops.RopeNumber(0))
+rope.window
 """
 
 
@@ -37,7 +44,8 @@ def test_user_script_passes_mypy_strict_and_mistakes_do_not(tmp_path: Path) -> N
     ]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert "user_script" not in checked.stdout, checked.stdout
-    for line in range(3, 9):
+    assert "mistakes.py:11:" not in checked.stdout, checked.stdout
+    for line in (*range(3, 9), *range(12, 16)):
         assert f"mistakes.py:{line}: error" in checked.stdout, checked.stdout
 
 

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,11 +35,12 @@ from llamath.native.engine import (
     NativeModel,
     NativeSession,
     Row,
-    operation_names,
     pack_program,
 )
 from llamath.native.library import F32, Library, Matrix, Pass, ProgramSpec, RopeAngles, Segment
 from llamath.native.lowering import NotExpressible
+from llamath.native.native_operations import FORMATS, OP_SIZE
+from llamath.native.program import Program
 from llamath.native.weights import Stored
 from llamath.utils.errors import LlamathError
 
@@ -294,6 +296,7 @@ class Original(NamedTuple):
     arrays: engine.PackedProgram
     angles: list[RopeAngles]
     counts: tuple[int, int, int, int]  # operations, products, buffers, weights
+    places: list[int]  # of the integers of operations
 
 
 @lru_cache(maxsize=2)
@@ -312,13 +315,12 @@ def original(number: int, seed: str) -> Original | None:
     angles, program = model.angles(30, 30), model.program
     counts = (
         len(program.ops),
-        sum(len(x.products) for x in program.ops),
+        len(program.products),
         len(program.buffers),
         program.num_weights,
     )
-    codes = {x: model.library.operation_code(x.encode()) for x in operation_names(program)}
-    packed = pack_program(program, codes, [x.half for x in angles])
-    return Original(model, packed, angles, counts)
+    packed = pack_program(program, [x.half for x in angles])
+    return Original(model, packed, angles, counts, integer_places(program))
 
 
 def other_number(x: int, others: array[int], rng: random.Random) -> int:
@@ -357,7 +359,7 @@ def run_program(case: int, seed: str) -> str:
     of_pass = rng.random() < 0.2
     logits = list(model.program.logits)
     for _ in range(0 if of_pass else rng.choice((1, 1, 1, 2, 3))):
-        _mutate_program(arrays, matrices, logits, rng)
+        _mutate_program(found.places, arrays, matrices, logits, rng)
     spec = ProgramSpec(
         *(x.buffer_info()[0] for x in arrays[:3]),
         ctypes.addressof(matrices),
@@ -382,8 +384,25 @@ def run_program(case: int, seed: str) -> str:
         library.engine_destroy(handle)
 
 
+def integer_places(program: Program) -> list[int]:
+    """Return the places of the integers in the array of a program's operations."""
+    found = []
+    for i, op in enumerate(program.ops):
+        at = i * (OP_SIZE // 8)
+        found.append(at)
+        for kind in op.types.values():
+            words = Struct(FORMATS[kind]).size // 8
+            found += range(at + 1, at + 1 + words) if kind != "float" else ()
+            at += words
+    return found
+
+
 def _mutate_program(
-    arrays: list[array[int]], matrices: Any, logits: list[int], rng: random.Random
+    places: list[int],
+    arrays: list[array[int]],
+    matrices: Any,
+    logits: list[int],
+    rng: random.Random,
 ) -> None:
     kind = rng.choice(("ops",) * 8 + ("rest", "rest", "weights", "logits"))
     if kind == "weights":
@@ -405,14 +424,11 @@ def _mutate_program(
         logits[i] = other_number(logits[i], arrays[0], rng)
         return
     numbers = arrays[0] if kind == "ops" else rng.choice([x for x in arrays[1:] if x])
-    size = engine.OP_FORMAT.size // 8
-    places = len(numbers) // size * size
     at = rng.randrange(len(numbers))
-    if kind == "ops":  # a number that is used: not among those that fill an operation up
-        while at % size >= size - engine.MAX_FLOATS or (
-            numbers[at] in (0, -1) and rng.random() < 0.7
-        ):
-            at = rng.randrange(places)
+    if kind == "ops":  # an integer of a field, or the code
+        at = rng.choice(places)
+        while numbers[at] in (0, -1) and rng.random() < 0.7:
+            at = rng.choice(places)
     numbers[at] = other_number(numbers[at], numbers, rng)
 
 

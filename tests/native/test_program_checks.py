@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import native_header
 from llamath.core.config import Config
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
 from llamath.native import engine
+from llamath.native import native_operations as ops
 from llamath.native.engine import NativeModel, NativeSession, Row
 from llamath.native.library import F32, load_library
 from llamath.native.lowering import lower
-from llamath.native.program import Op, Program
+from llamath.native.native_operations import Op
+from llamath.native.program import Program
 from llamath.native.weights import Stored
 from llamath.utils.errors import LlamathError
 from sanitize import cached_sanitized, find_compiler, run_cases
@@ -39,24 +43,19 @@ def parts(family: str) -> tuple[Any, dict[str, Stored]]:
     return tree, stored
 
 
-def changed(program: Program, name: str, **facts: Any) -> Program:
-    """The program with other facts in its first operation of this name; a function of the old fact gives the new one."""
-    at = next(i for i, op in enumerate(program.ops) if op.name == name)
+def changed(program: Program, kind: type[Op], **facts: Any) -> Program:
+    """The program with other facts in its first operation of this type; a function of the old fact gives the new one."""
+    at = next(i for i, op in enumerate(program.ops) if type(op) is kind)
     op: Op = program.ops[at]
     new = {
         key: value(getattr(op, key)) if callable(value) else value for key, value in facts.items()
     }
-    return program.replace(ops=(*program.ops[:at], op._replace(**new), *program.ops[at + 1 :]))
+    return program.replace(ops=(*program.ops[:at], op.replace(**new), *program.ops[at + 1 :]))
 
 
-def first(**fields: Any) -> Any:
-    """A function that changes the fields of the first of some views."""
-    return lambda views: (views[0]._replace(**fields), *views[1:])
-
-
-def integer(i: int, value: int) -> Any:
-    """A function that changes one of some numbers."""
-    return lambda numbers: (*numbers[:i], value, *numbers[i + 1 :])
+def other(**fields: Any) -> Any:
+    """A function that changes the fields of a view."""
+    return lambda view: view._replace(**fields)
 
 
 def cache(i: int, **fields: int) -> Any:
@@ -70,82 +69,104 @@ MISTAKES: list[tuple[str, Any, str]] = [
     # (family, a function of the program, the message)
     (
         "llama",
-        lambda p: changed(p, "rope", inputs=first(heads=32, head_stride=1, dim=1)),
+        lambda p: changed(p, ops.Rope, x=other(heads=32, head_stride=1, dim=1)),
         "twice the number of rotary pairs",
     ),
-    ("llama", lambda p: changed(p, "rope", ints=(7, 0)), "the rotary embedding is 7"),
+    ("llama", lambda p: changed(p, ops.Rope, rope=7), "the rotary embedding is 7"),
     ("llama", cache(1, heads=3), "the number of heads is"),
     ("llama", cache(0, dim=3), "the width of a head is"),
-    ("llama", lambda p: changed(p, "attention", ints=integer(6, -1)), "the window is -1"),
+    ("llama", lambda p: changed(p, ops.Attention, window=-1), "the window is -1"),
     (
         "llama",
-        lambda p: changed(p, "attention", ints=integer(1, 1)),
+        lambda p: changed(p, ops.Attention, first_key=1),
         "the first number of a key is 1",
     ),
-    ("llama", lambda p: changed(p, "attention", ints=integer(3, 99)), "the cache is 99"),
-    ("llama", lambda p: changed(p, "lookup", weights=(1000,)), "the table is weight 1000"),
+    ("llama", lambda p: changed(p, ops.Attention, value_cache=99), "the cache is 99"),
+    ("llama", lambda p: changed(p, ops.Lookup, table=1000), "the table is weight 1000"),
     (
         "llama",
-        lambda p: changed(p, "linear", inputs=first(dim=31, head_stride=31)),
+        lambda p: changed(p, ops.Linear, x=other(dim=31, head_stride=31)),
         "the matrix of product 0 has",
     ),
     (
         "llama",
-        lambda p: changed(p, "linear", inputs=first(buffer=1000)),
-        "input 0 is in buffer 1000",
+        lambda p: changed(p, ops.Linear, x=other(buffer=1000)),
+        "x is in buffer 1000",
     ),
-    ("llama", lambda p: changed(p, "rms_norm", outs=first(offset=1)), "output 0 ends at number"),
+    ("llama", lambda p: changed(p, ops.RMSNorm, out=other(offset=1)), "out ends at number"),
     (
         "llama",
-        lambda p: changed(p, "rms_norm", inputs=first(stride=10**9)),
-        "input 0 has rows of 1000000000",
+        lambda p: changed(p, ops.RMSNorm, x=other(stride=10**9)),
+        "x has rows of 1000000000",
     ),
-    ("llama", lambda p: changed(p, "rms_norm", ints=(1, 2)), "weight 0 has"),
-    ("llama", lambda p: changed(p, "rms_norm", floats=(1e300, 0.0)), "a factor is not finite"),
+    ("llama", lambda p: changed(p, ops.RMSNorm, weight_rows=2), "the weight has"),
+    ("llama", lambda p: changed(p, ops.RMSNorm, eps=1e300), "eps is not finite"),
     (
         "llama",
         lambda p: changed(
             p,
-            "add",
-            inputs=lambda x: (x[0], x[0]._replace(heads=2, dim=16, head_stride=16, stride=16)),
+            ops.Add,
+            y=other(heads=2, dim=16, head_stride=16, stride=16),
         ),
-        "input 1 ends at",
+        "y ends at",
     ),
     (
         "llama",
-        lambda p: changed(
-            p, "add", outs=lambda _: next(x for x in p.ops if x.name == "add").inputs[:1]
-        ),
+        lambda p: changed(p, ops.Add, out=next(x for x in p.ops if isinstance(x, ops.Add)).x),
         "is read and written",
     ),
-    ("llama", lambda p: changed(p, "gated", ints=(1, 10)), "the activation function is 10"),
+    ("llama", lambda p: changed(p, ops.Gated, function=10), "the activation function is 10"),
     ("llama", lambda p: p.replace(logits=p.logits._replace(stride=1)), "the result ends at number"),
     (
         "llama",
         lambda p: p.replace(buffers=(p.buffers[0]._replace(width=2**40), *p.buffers[1:])),
         "buffer 0 has no possible size",
     ),
-    ("llama", lambda p: changed(p, "store", ints=(2**70,)), "exceeds 64 bits"),
+    ("llama", lambda p: changed(p, ops.Store, cache=2**70), "exceeds 64 bits"),
     (
         "mixtral",
-        lambda p: changed(p, "route", ints=integer(0, 1000)),
+        lambda p: changed(p, ops.Route, top_k=1000),
         "the number of chosen experts is 1000",
     ),
     (
         "mixtral",
-        lambda p: changed(p, "expert_linear", ints=integer(2, 2**31 - 1)),
+        lambda p: changed(p, ops.ExpertLinear, num_experts=2**31 - 1),
         "the matrix of product 0",
     ),
-    ("mixtral", lambda p: changed(p, "combine", ints=integer(0, 1)), "input 0 has"),
-    ("deepseek_v3", lambda p: changed(p, "route", ints=integer(4, 3)), "the experts are"),
-    ("mamba", lambda p: changed(p, "causal_conv", ints=integer(1, 9)), "weight 0 has"),
+    ("mixtral", lambda p: changed(p, ops.Combine, top_k=1), "y has"),
+    ("deepseek_v3", lambda p: changed(p, ops.Route, groups=3), "the experts are"),
+    ("mamba", lambda p: changed(p, ops.CausalConv, taps=9), "the weight has"),
     (
         "mamba",
         lambda p: p.replace(states=(p.states[0]._replace(size=1), *p.states[1:])),
         "the size of the state is 1",
     ),
-    ("mamba2", lambda p: changed(p, "ssm_scan", ints=(-1,)), "the state is -1"),
+    ("mamba2", lambda p: changed(p, ops.SSMScan, state=-1), "the state is -1"),
 ]
+
+
+def test_header_has_the_fields_of_the_description() -> None:
+    assert native_header.HEADER.read_text() == native_header.header()
+
+
+def test_wrong_fields_do_not_compile(tmp_path: Path) -> None:
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    for line, message in (
+        ("int64_t f(const ops::Rope& op) { return op.interleaved; }", ""),
+        ("int64_t f(const ops::Rope& op) { return op.window; }", "window"),
+        ("WeightNumber f(const ops::Rope& op) { return op.rope; }", "RopeNumber"),
+        (
+            "void f(ops::Rope) {} void g(const OpSpec& op) { visit(op, [](auto x) { f(x); }); }",
+            "Lookup",
+        ),
+    ):
+        source = tmp_path / "fields.cpp"
+        source.write_text(f'#include "{native_header.HEADER}"\n{line}\n')
+        command = (compiler, "-std=c++17", "-fsyntax-only", str(source))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == bool(message) and message in done.stderr, line
 
 
 def test_programs_that_leave_their_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +183,10 @@ def test_programs_that_leave_their_memory_are_refused(monkeypatch: pytest.Monkey
 
 def test_an_operation_is_named_in_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
     tree, stored = parts("llama")
-    monkeypatch.setattr(engine, "lower", lambda x, _keep: changed(lower(x), "rope", ints=(7, 0)))
+    monkeypatch.setattr(engine, "lower", lambda x, _keep: changed(lower(x), ops.Rope, rope=7))
     with pytest.raises(
         LlamathError,
-        match=r"operation \d+ \(rope\): the rotary embedding is 7, expected 0 to 0 \(layers\.0\.attn",
+        match=r"operation \d+ \(Rope\): the rotary embedding is 7, expected 0 to 0 \(layers\.0\.attn",
     ):
         NativeModel(tree, stored, "fp32", threads=1)
 

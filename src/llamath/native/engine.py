@@ -12,7 +12,7 @@ import weakref
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ..core.blocks import Decoder
@@ -27,9 +27,7 @@ from .library import (
     FAST,
     NO_MEMORY,
     NONFINITE,
-    OP_FORMAT,
     REFUSED,
-    VIEW_FIELDS,
     Library,
     Pass,
     ProgramSpec,
@@ -38,7 +36,8 @@ from .library import (
     load_library,
 )
 from .lowering import lower
-from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS, Op, Program, View
+from .native_operations import Op, View
+from .program import Program
 from .rotary_pairs import with_interleaved_pairs
 from .weights import LoadedWeights, Stored
 
@@ -125,15 +124,12 @@ class NativeModel:
     def _create(self) -> int:
         """Return the program in the library, which checks all of its sizes."""
         program = self.program
-        codes = {x: self.library.operation_code(x.encode()) for x in operation_names(program)}
-        arrays = pack_program(program, codes, [x.half for x in self.angles(1, 1)])
+        arrays = pack_program(program, [x.half for x in self.angles(1, 1)])
         spec = ProgramSpec(
             *(x.buffer_info()[0] for x in (arrays.ops, arrays.products, arrays.buffers)),
             ctypes.addressof(self.weights.matrices),
             *(x.buffer_info()[0] for x in (arrays.caches, arrays.state_sizes, arrays.rope_pairs)),
-            *map(
-                len, (program.ops, [p for op in program.ops for p in op.products], program.buffers)
-            ),
+            *map(len, (program.ops, program.products, program.buffers)),
             program.num_weights,
             *map(len, (program.caches, program.states, program.ropes)),
             program.logits,
@@ -170,7 +166,8 @@ class NativeModel:
         """Return the error for numbers that are not finite: it names a weight, or else the
         operation.
         """
-        numbers = [op.products[product].weight] if op is not None and op.products else []
+        products = () if op is None else op.all_products
+        numbers = [products[product].weight] if products else []
         for number in (*numbers, *range(len(self.weights.matrices))):
             if described := self._describe(number):
                 return LlamathError(
@@ -221,27 +218,17 @@ class PackedProgram(NamedTuple):
     rope_pairs: array[int]
 
 
-def operation_names(program: Program) -> list[str]:
-    """Return the names of the operations that a program has, each once."""
-    return sorted({x.name for x in program.ops})
-
-
-def pack_program(
-    program: Program, codes: Mapping[str, int], rope_pairs: Sequence[int]
-) -> PackedProgram:
-    """Return the numbers of a program as the library reads them, with these codes of its
-    operations.
-    """
-    first, ops, products = 0, bytearray(), list[int]()
+def pack_program(program: Program, rope_pairs: Sequence[int]) -> PackedProgram:
+    """Return the numbers of a program as the library reads them."""
+    first, ops = 0, bytearray()
     try:
         for op in program.ops:
-            ops += _pack(op, codes[op.name], first)
-            first += len(op.products)
-            for product in op.products:
-                products += (product.weight, product.bias, *product.out)
+            ops += op.pack(first)
+            first += len(op.all_products)
+        products = ((x.weight, -1 if x.bias is None else x.bias, *x.out) for x in program.products)
         return PackedProgram(
             array("q", bytes(ops)),
-            array("q", products),
+            array("q", chain.from_iterable(products)),
             array("q", [n for x in program.buffers for n in x]),
             array("q", [n for x in program.caches for n in (x.heads, x.dim, x.lookback or 0)]),
             array("q", [x.size for x in program.states]),
@@ -252,22 +239,6 @@ def pack_program(
             "the native engine cannot compute this model: one of its numbers exceeds 64 bits",
             hint=CONFIG_HINT,
         ) from None
-
-
-def _pack(op: Op, code: int, first_product: int) -> bytes:
-    return OP_FORMAT.pack(
-        *(code, len(op.inputs), first_product, len(op.products)),
-        *chain.from_iterable(op.outs),
-        *repeat(0, VIEW_FIELDS * (MAX_OUTPUTS - len(op.outs))),
-        *chain.from_iterable(op.inputs),
-        *repeat(0, VIEW_FIELDS * (MAX_INPUTS - len(op.inputs))),
-        *op.weights,
-        *repeat(-1, MAX_WEIGHTS - len(op.weights)),
-        *op.ints,
-        *repeat(0, MAX_INTS - len(op.ints)),
-        *op.floats,
-        *repeat(0.0, MAX_FLOATS - len(op.floats)),
-    )
 
 
 class NativeSession:

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
-from struct import Struct
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 from ..utils.errors import LlamathError
 from .build import (
@@ -26,10 +25,8 @@ from .build import (
     find_foreign_temporary,
     own_paths,
 )
-from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_OUTPUTS, MAX_WEIGHTS
+from .native_operations import VERSION, View
 
-VERSION: Final = 3
-"""LLAMATH_KERNELS_VERSION of the library that these structures belong to."""
 F32, F16, I8, BF16 = 0, 1, 24, 30
 TYPES = {
     "F32": F32,
@@ -78,14 +75,6 @@ class MatrixProduct(Structure):
     )
 
 
-VIEW_FIELDS = 6
-OP_FORMAT: Final = Struct(
-    f"4q{VIEW_FIELDS * (MAX_OUTPUTS + MAX_INPUTS) + MAX_WEIGHTS + MAX_INTS}q{MAX_FLOATS}d"
-)
-"""An operation as `program.h` has it: its code, the numbers of its inputs and products, views,
-weights, integers and floats."""
-
-
 class ProgramSpec(Structure):
     """A `Program`."""
 
@@ -106,7 +95,7 @@ class ProgramSpec(Structure):
             (f"num_{name}", c_int64)
             for name in ("ops", "products", "buffers", "weights", "caches", "states", "ropes")
         ),
-        ("logits", c_int64 * VIEW_FIELDS),
+        ("logits", c_int64 * len(View._fields)),
     )
 
 
@@ -193,7 +182,6 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "first_nonfinite": (c_int64, (c_void_p, c_void_p, c_int64)),
     "sample": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(SamplingSpec), c_void_p, c_double)),
     "top_logprobs": (c_double, (c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p)),
-    "operation_code": (c_int64, (c_char_p,)),
     "engine_create": (
         c_void_p,
         (c_void_p, POINTER(ProgramSpec), POINTER(c_int64), c_char_p, c_int64),

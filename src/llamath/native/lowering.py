@@ -7,9 +7,9 @@ together. Buffers are reused after their last reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..analysis.graph.node import Node, UsedWeight
 from ..analysis.graph.operations import attention_operations as attention
@@ -26,13 +26,15 @@ from ..core.config import ACTIVATIONS
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
 from ..core.tree import LOOPED, fill_tied
 from ..utils.errors import ImpossibleModel, LlamathError
-from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, Result, State, View
+from . import native_operations as ops
+from .native_operations import CacheNumber, Op, Product, RopeNumber, StateNumber, View, WeightNumber
+from .program import Buffer, CacheRows, Program, ProgramWeight, Result, State
 
 _FUNCTIONS = "silu gelu gelu_tanh quick_gelu relu relu2 sigmoid softplus tanh".split()
 """Activation functions in the order of `kernels.h`, which begins with none."""
 _SCORINGS = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
-_MAX_PRODUCTS = 8
-"""Matrix products in one operation."""
+_LARGEST = 3.4e38
+"""Infinity, as a number in float32."""
 
 
 class NotExpressible(LlamathError):
@@ -42,7 +44,7 @@ class NotExpressible(LlamathError):
 class _Cached(NamedTuple):
     """A part of the cached vectors of a mixer."""
 
-    cache: int
+    cache: CacheNumber
     start: int
     dim: int
 
@@ -71,14 +73,14 @@ class _Lowering:
         self.nodes = tuple(nodes)
         self.ops: list[Op] = []
         self.buffers: list[Buffer] = []
-        self.weights: dict[tuple[str, str], tuple[int, ProgramWeight]] = {}
+        self.weights: dict[tuple[str, str], tuple[WeightNumber, ProgramWeight]] = {}
         self.num_weights = 0
         self.caches: list[CacheRows] = []
         self.states: list[State] = []
         self.ropes: list[Rope] = []
         self.values: dict[Node, Value] = {}
         self.rows: dict[Node, int] = {}  # rows for each token
-        self._products: dict[View, Op] = {}
+        self._products: dict[View, int] = {}  # input -> the operation with its products
         self._routed: dict[Node, View] = {}  # choice of experts -> routing weights
 
     def add(self, node: Node) -> None:
@@ -116,8 +118,7 @@ class _Lowering:
         out = self.buffer(x.size, self.rows[node])._replace(
             heads=x.heads, head_stride=x.dim, dim=x.dim
         )
-        self.emit(node, "copy", out, x, ints=(self.rows[node],))
-        return out
+        return self.emit(ops.Copy(path=node.path, out=out, x=x))
 
     # Outputs
 
@@ -134,56 +135,52 @@ class _Lowering:
             heads=heads, head_stride=dim, dim=dim
         )
 
-    def emit(
-        self,
-        node: Node,
-        name: str,
-        out: View | tuple[View, ...],
-        *inputs: View,
-        weights: Iterable[int] = (),
-        ints: Iterable[int] = (),
-        floats: Iterable[float] = (),
-    ) -> Op:
-        """Append an operation."""
-        outs = out if not isinstance(out, View) else (out,)
-        op = Op(
-            name,
-            node.path,
-            outs,
-            inputs,
-            tuple(weights),
-            tuple(map(int, ints)),
-            tuple(map(float, floats)),
-            [],
-        )
+    def emit(self, op: ops.Computed) -> View:
+        """Append an operation; return its result."""
         self.ops.append(op)
-        return op
+        return op.out
 
-    def simple(self, node: Node, name: str, *inputs: View, **facts: Any) -> View:
-        """Append an operation that writes a new buffer of the shape of its result; return it."""
-        out = self.out(node)
-        self.emit(node, name, out, *inputs, **facts)
-        return out
+    def add_product(self, key: View, op: ops.Linear | ops.ExpertLinear) -> View:
+        """Add a matrix product to the operation with this key, or else append its own; return its
+        result.
+        """
+        found = self.ops[self._products[key]] if key in self._products else None
+        if isinstance(found, type(op)) and len(found.products) < ops.MAX_PRODUCTS:
+            joined = found.replace(products=(*found.products, *op.products))
+            self.ops[self._products[key]] = joined
+        else:
+            self._products[key] = len(self.ops)
+            self.ops.append(op)
+        return op.products[0].out
 
     # Weights and states
 
-    def weight(self, used: UsedWeight, kind: str, experts: int = 0) -> int:
+    def weight(self, used: UsedWeight, kind: str, experts: int = 0) -> WeightNumber:
         """Return the number of a weight."""
         path = _path_of_values(used)
         if (path, kind) not in self.weights:
             shape = tuple(map(int, used.weight.shape))
-            self.weights[path, kind] = self.num_weights, ProgramWeight(path, kind, shape, experts)
+            weight = ProgramWeight(path, kind, shape, experts)
+            self.weights[path, kind] = WeightNumber(self.num_weights), weight
             self.num_weights += max(1, experts)
         return self.weights[path, kind][0]
 
-    def vector(self, used: UsedWeight) -> int:
+    def matrix(self, used: UsedWeight) -> WeightNumber:
+        """Return the number of a weight in its stored type."""
+        return self.weight(used, "matrix")
+
+    def vector(self, used: UsedWeight) -> WeightNumber:
         """Return the number of a weight in float32."""
         return self.weight(used, "vector")
 
-    def state(self, path: str, size: int) -> int:
+    def optional_vector(self, weights: Sequence[UsedWeight]) -> WeightNumber | None:
+        """Return the number of the first weight in float32, if there is one."""
+        return self.vector(weights[0]) if weights else None
+
+    def state(self, path: str, size: int) -> StateNumber:
         """Return the number of a new state."""
         self.states.append(State(path, size))
-        return len(self.states) - 1
+        return StateNumber(len(self.states) - 1)
 
     def results(self) -> Iterator[Result]:
         """Yield the views of all results, under the names of their steps in the trace."""
@@ -192,7 +189,7 @@ class _Lowering:
             if not isinstance(view, View) or view.buffer < 0:
                 continue  # tokens, and what is read from the cache
             op = next((i for i, x in enumerate(self.ops) if view in x.outs), -1)
-            is_attention = op >= 0 and self.ops[op].name == "attention"
+            is_attention = op >= 0 and isinstance(self.ops[op], ops.Attention)
             yield (
                 Result(names[-1], view, names[-2], op) if is_attention else Result(names[-1], view)
             )
@@ -203,13 +200,13 @@ class _Lowering:
         for op in self.ops:
             _check_views(op, self.buffers)
         results = tuple(self.results()) if keep else ()
-        ops, buffers, logits = (
+        program_ops, buffers, logits = (
             (tuple(self.ops), tuple(self.buffers), logits)
             if keep
             else _share_buffers(self.ops, self.buffers, logits)
         )
         return Program(
-            ops=ops,
+            ops=program_ops,
             buffers=buffers,
             weights=tuple(x for _, x in self.weights.values()),
             num_weights=self.num_weights,
@@ -339,7 +336,7 @@ def check_shapes(node: Node) -> None:
 
 def _check_views(op: Op, buffers: list[Buffer]) -> None:
     """Refuse an operation that reads or writes beyond a row of a buffer."""
-    for x in (*op.inputs, *op.outs, *[p.out for p in op.products]):
+    for x in (*op.inputs, *op.outs):
         if x.buffer < 0:
             continue
         end = x.offset + (x.heads - 1) * x.head_stride + x.dim
@@ -368,16 +365,16 @@ def _path_of_values(used: UsedWeight) -> str:
 
 
 def _share_buffers(
-    ops: list[Op], buffers: list[Buffer], logits: View
+    program_ops: list[Op], buffers: list[Buffer], logits: View
 ) -> tuple[tuple[Op, ...], tuple[Buffer, ...], View]:
     """Assign the buffers of all operations to as few as possible: one is free after the
     operation that reads it last.
     """
     last: dict[int, int] = {}
-    for i, op in enumerate(ops):
-        for x in (*op.inputs, *op.outs, *[p.out for p in op.products]):
+    for i, op in enumerate(program_ops):
+        for x in (*op.inputs, *op.outs):
             last[x.buffer] = i
-    last[logits.buffer] = len(ops)
+    last[logits.buffer] = len(program_ops)
     ends: dict[int, list[int]] = {}
     for buffer, i in last.items():
         ends.setdefault(i, []).append(buffer)
@@ -405,11 +402,8 @@ def _share_buffers(
         return x._replace(buffer=place[x.buffer])
 
     result = []
-    for i, op in enumerate(ops):
-        inputs = tuple(map(put, op.inputs))
-        outs = tuple(map(put, op.outs))
-        products = [x._replace(out=put(x.out)) for x in op.products]
-        result.append(op._replace(inputs=inputs, outs=outs, products=products))
+    for i, op in enumerate(program_ops):
+        result.append(op.with_views(put))
         free += [place[x] for x in ends.get(i, ())]
     return tuple(result), tuple(shared), put(logits)
 
@@ -422,12 +416,14 @@ def _ids(m: _Lowering, node: Node) -> View:  # noqa: ARG001
 
 
 def _lookup(m: _Lowering, node: Node) -> View:
-    source = int(node.inputs[0].op is shapes.token_positions)
-    return m.simple(
-        node,
-        "lookup",
-        weights=(m.weight(node.weights[0], "matrix"),),
-        ints=(source, node.attributes["offset"]),
+    return m.emit(
+        ops.Lookup(
+            path=node.path,
+            out=m.out(node),
+            table=m.matrix(node.weights[0]),
+            by_position=node.inputs[0].op is shapes.token_positions,
+            offset=int(node.attributes["offset"]),
+        )
     )
 
 
@@ -437,12 +433,8 @@ def _linear(m: _Lowering, node: Node) -> View:
     if node.in_expert:
         return _expert_linear(m, node, x)
     out = m.out(node)
-    product = Linear(m.weight(weight, "matrix"), m.vector(bias[0]) if bias else -1, out)
-    op = m._products.get(x)
-    if op is None or len(op.products) == _MAX_PRODUCTS:
-        op = m._products[x] = m.emit(node, "linear", (), x, ints=(m.rows[node],))
-    op.products.append(product)
-    return out
+    product = Product(m.matrix(weight), m.optional_vector(bias), out)
+    return m.add_product(x, ops.Linear(path=node.path, x=x, products=(product,)))
 
 
 def _expert_linear(m: _Lowering, node: Node, x: View) -> View:
@@ -453,28 +445,35 @@ def _expert_linear(m: _Lowering, node: Node, x: View) -> View:
     chosen = m.whole(dispatch.inputs[1])
     weight, *bias = node.weights
     experts = len(moe.experts)
-    bias_number = m.weight(bias[0], "vector", experts) if bias else -1
-    product = Linear(m.weight(weight, "matrix", experts), bias_number, m.out(node))
+    bias_number = m.weight(bias[0], "vector", experts) if bias else None
+    product = Product(m.weight(weight, "matrix", experts), bias_number, m.out(node))
     # rows of tokens, read without a copy for each expert
     direct = node.inputs[0] is dispatch and moe.routing != "input"
     source = m.joined(dispatch.inputs[0]) if direct else x
-    op = m._products.get(source._replace(heads=-1) if direct else x)
-    if op is None or len(op.products) == _MAX_PRODUCTS:
-        ints = (m.rows[node], int(moe.top_k) if direct else 1, experts)
-        op = m.emit(node, "expert_linear", (), source, chosen, ints=ints)
-        m._products[source._replace(heads=-1) if direct else x] = op
-    op.products.append(product)
-    return product.out
+    return m.add_product(
+        source._replace(heads=-1) if direct else x,
+        ops.ExpertLinear(
+            path=node.path,
+            x=source,
+            chosen=chosen,
+            products=(product,),
+            top_k=m.rows[node],
+            rows_per_x=int(moe.top_k) if direct else 1,
+            num_experts=experts,
+        ),
+    )
 
 
 def _per_head(m: _Lowering, node: Node) -> View:
-    size, transposed = int(node.attributes["size"]), bool(node.attributes["transposed"])
-    return m.simple(
-        node,
-        "per_head",
-        m.whole(node.inputs[0]),
-        weights=(m.weight(node.weights[0], "matrix"),),
-        ints=(size, transposed),
+    return m.emit(
+        ops.PerHead(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            matrix=m.matrix(node.weights[0]),
+            size=int(node.attributes["size"]),
+            transposed=bool(node.attributes["transposed"]),
+        )
     )
 
 
@@ -482,61 +481,64 @@ def _num_norm_rows(used: UsedWeight) -> int:
     return int(used.weight.shape[0]) if len(used.weight.shape) > 1 else 1
 
 
-def _norm_weights(m: _Lowering, node: Node, heads: int) -> tuple[tuple[int, ...], int]:
-    """Return the numbers of a norm's weights, and how many rows they have."""
+def _norm_weights(
+    m: _Lowering, node: Node, heads: int
+) -> tuple[WeightNumber | None, WeightNumber | None, int]:
+    """Return the numbers of a norm's weight and bias, and how many rows they have."""
     if not node.weights:
-        return (), 1
+        return None, None, 1
     if "{e}" in node.weights[0].path and not node.in_expert:  # one norm for each head
-        return tuple(m.weight(x, "per_head", 0) for x in node.weights), heads
-    return tuple(m.vector(x) for x in node.weights), _num_norm_rows(node.weights[0])
+        numbers, rows = [m.weight(x, "per_head", 0) for x in node.weights], heads
+    else:
+        numbers, rows = [m.vector(x) for x in node.weights], _num_norm_rows(node.weights[0])
+    return numbers[0], numbers[1] if len(numbers) > 1 else None, rows
 
 
 def _rms_norm(m: _Lowering, node: Node) -> View:
     x = m.joined(node.inputs[0])
     out = m.out(node)
-    weights, rows = _norm_weights(m, node, x.heads)
+    weight, _, rows = _norm_weights(m, node, x.heads)
     if node.attributes["grouped"]:
         groups = _num_norm_rows(node.weights[0])
-        x = m.whole(node.inputs[0])._replace(
-            heads=groups, dim=x.size // groups, head_stride=x.size // groups
+        dim = x.size // groups
+        x = m.whole(node.inputs[0])._replace(heads=groups, dim=dim, head_stride=dim)
+    elif x.heads > 1:
+        x = m.whole(node.inputs[0])
+    m.emit(
+        ops.RMSNorm(
+            path=node.path,
+            out=out._replace(heads=x.heads, dim=x.dim, head_stride=x.dim),
+            x=x,
+            weight=weight,
+            weight_rows=rows,
+            eps=node.attributes["eps"],
+            offset=node.attributes.get("offset", 0.0),
         )
-        m.emit(
-            node,
-            "rms_norm",
-            out._replace(heads=groups, dim=x.dim, head_stride=x.dim),
-            x,
-            **_norm(m, node, weights, rows),
-        )
-        return out
-    x = x if x.heads == 1 else m.whole(node.inputs[0])
-    m.emit(node, "rms_norm", out, x, **_norm(m, node, weights, rows))
+    )
     return out
-
-
-def _norm(m: _Lowering, node: Node, weights: tuple[int, ...], rows: int) -> dict[str, Any]:
-    facts = node.attributes
-    return {
-        "weights": weights,
-        "ints": (m.rows[node], rows),
-        "floats": (facts["eps"], facts.get("offset", 0.0)),
-    }
 
 
 def _layer_norm(m: _Lowering, node: Node) -> View:
     x = m.joined(node.inputs[0])
     x = x if x.heads == 1 else m.whole(node.inputs[0])
-    weights, rows = _norm_weights(m, node, x.heads)
-    return m.simple(node, "layer_norm", x, **_norm(m, node, weights, rows))
+    weight, bias, rows = _norm_weights(m, node, x.heads)
+    return m.emit(
+        ops.LayerNorm(
+            path=node.path,
+            out=m.out(node),
+            x=x,
+            weight=weight,
+            weight_rows=rows,
+            eps=node.attributes["eps"],
+            offset=node.attributes.get("offset", 0.0),
+            bias=bias,
+        )
+    )
 
 
 def _l2_norm(m: _Lowering, node: Node) -> View:
-    return m.simple(
-        node,
-        "l2_norm",
-        m.whole(node.inputs[0]),
-        ints=(m.rows[node],),
-        floats=(node.attributes["eps"],),
-    )
+    x = m.whole(node.inputs[0])
+    return m.emit(ops.L2Norm(path=node.path, out=m.out(node), x=x, eps=node.attributes["eps"]))
 
 
 def _activation(node: Node) -> int:
@@ -547,112 +549,153 @@ def _activation(node: Node) -> int:
 
 
 def _act(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "act", m.whole(node.inputs[0]), ints=(m.rows[node], _activation(node)))
+    x = m.whole(node.inputs[0])
+    return m.emit(ops.Act(path=node.path, out=m.out(node), x=x, function=_activation(node)))
 
 
 def _gated(m: _Lowering, node: Node) -> View:
     gate, up = (m.joined(x) for x in node.inputs)
-    return m.simple(node, "gated", gate, up, ints=(m.rows[node], _activation(node)))
+    function = _activation(node)
+    return m.emit(ops.Gated(path=node.path, out=m.out(node), gate=gate, up=up, function=function))
 
 
 def _clamped_gated(m: _Lowering, node: Node) -> View:
     gate, up = (m.joined(x) for x in node.inputs)
-    floats = (node.attributes["limit"], node.attributes["alpha"])
-    return m.simple(node, "clamped_gated", gate, up, ints=(m.rows[node],), floats=floats)
+    return m.emit(
+        ops.ClampedGated(
+            path=node.path,
+            out=m.out(node),
+            gate=gate,
+            up=up,
+            limit=node.attributes["limit"],
+            alpha=node.attributes["alpha"],
+        )
+    )
 
 
 def _add(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "add", *(m.whole(x) for x in node.inputs), ints=(m.rows[node],))
+    x, y = (m.whole(x) for x in node.inputs)
+    return m.emit(ops.Add(path=node.path, out=m.out(node), x=x, y=y))
 
 
 def _multiply(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "multiply", *(m.whole(x) for x in node.inputs), ints=(m.rows[node],))
+    x, y = (m.whole(x) for x in node.inputs)
+    return m.emit(ops.Multiply(path=node.path, out=m.out(node), x=x, y=y))
 
 
-def _scaled(factor: str = "", amount: str = "") -> Handler:
-    def lower_scale(m: _Lowering, node: Node) -> View:
-        facts = node.attributes
-        floats = (facts[factor] if factor else 1.0, facts[amount] if amount else 0.0)
-        return m.simple(node, "scale", m.whole(node.inputs[0]), ints=(m.rows[node],), floats=floats)
-
-    return lower_scale
+def _scale(m: _Lowering, node: Node) -> View:
+    return m.emit(
+        ops.Scale(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            factor=node.attributes.get("factor", 1.0),
+            amount=node.attributes.get("amount", 0.0),
+        )
+    )
 
 
 def _scale_by_weight(m: _Lowering, node: Node) -> View:
-    ints = (m.rows[node], int(node.weights[0].weight.size))
-    return m.simple(
-        node,
-        "scale_by_weight",
-        m.whole(node.inputs[0]),
-        weights=(m.vector(node.weights[0]),),
-        ints=ints,
-    )
+    x, weight = m.whole(node.inputs[0]), m.vector(node.weights[0])
+    return m.emit(ops.ScaleByWeight(path=node.path, out=m.out(node), x=x, weight=weight))
 
 
 def _scale_by_position(m: _Lowering, node: Node) -> View:
     t = node.attributes["temperature"]
     if isinstance(t, LogTuning):
-        kind, floats = 1, (t.scale, t.floor, 0.0)
+        kind, scale, floor, offset = 1, t.scale, t.floor, 0.0
     elif isinstance(t, TemperatureTuning):
-        kind, floats = 2, (t.scale, t.floor, t.offset)
+        kind, scale, floor, offset = 2, t.scale, t.floor, t.offset
     else:
         assert isinstance(t, LogNScaling)
-        kind, floats = 3, (0.0, t.original_context, 0.0)
-    return m.simple(node, "scale_by_position", m.whole(node.inputs[0]), ints=(kind,), floats=floats)
-
-
-def _with_floats(name: str, *facts: str) -> Handler:
-    def lower_op(m: _Lowering, node: Node) -> View:
-        return m.simple(
-            node,
-            name,
-            *(m.whole(x) for x in node.inputs),
-            ints=(m.rows[node],),
-            floats=[node.attributes[x] for x in facts],
+        kind, scale, floor, offset = 3, 0.0, t.original_context, 0.0
+    return m.emit(
+        ops.ScaleByPosition(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            kind=kind,
+            scale=scale,
+            floor=floor,
+            offset=offset,
         )
+    )
 
-    return lower_op
+
+def _softcap(m: _Lowering, node: Node) -> View:
+    x = m.whole(node.inputs[0])
+    return m.emit(ops.Softcap(path=node.path, out=m.out(node), x=x, cap=node.attributes["cap"]))
+
+
+def _clamp(m: _Lowering, node: Node) -> View:
+    x, limit = m.whole(node.inputs[0]), node.attributes["limit"]
+    return m.emit(ops.Clamp(path=node.path, out=m.out(node), x=x, limit=limit))
+
+
+def _mix_streams(m: _Lowering, node: Node) -> View:
+    x, weights = (m.whole(x) for x in node.inputs)
+    return m.emit(ops.MixStreams(path=node.path, out=m.out(node), x=x, weights=weights))
+
+
+def _normalize_sum(m: _Lowering, node: Node) -> View:
+    x = m.whole(node.inputs[0])
+    return m.emit(ops.NormalizeSum(path=node.path, out=m.out(node), x=x))
 
 
 def _softplus(m: _Lowering, node: Node) -> View:
-    low, high = node.attributes["minimum"], node.attributes["maximum"]
-    floats = (low, 3.4e38 if high == inf else high)
-    return m.simple(
-        node,
-        "softplus",
-        m.whole(node.inputs[0]),
-        weights=(m.vector(node.weights[0]),),
-        floats=floats,
+    high = node.attributes["maximum"]
+    return m.emit(
+        ops.Softplus(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            bias=m.vector(node.weights[0]),
+            low=node.attributes["minimum"],
+            high=_LARGEST if high == inf else high,
+        )
     )
 
 
 def _decay(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "decay", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),))
+    x, a_log = m.whole(node.inputs[0]), m.vector(node.weights[0])
+    return m.emit(ops.Decay(path=node.path, out=m.out(node), x=x, a_log=a_log))
 
 
 def _bounded_decay(m: _Lowering, node: Node) -> View:
-    return m.simple(
-        node,
-        "bounded_decay",
-        m.whole(node.inputs[0]),
-        weights=map(m.vector, node.weights),
-        floats=(node.attributes["bound"],),
+    a_log, bias = map(m.vector, node.weights)
+    return m.emit(
+        ops.BoundedDecay(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            a_log=a_log,
+            bias=bias,
+            bound=node.attributes["bound"],
+        )
     )
 
 
 def _sinkhorn(m: _Lowering, node: Node) -> View:
-    ints = (m.rows[node], node.attributes["iterations"])
-    return m.simple(
-        node, "sinkhorn", m.whole(node.inputs[0]), ints=ints, floats=(node.attributes["eps"],)
+    return m.emit(
+        ops.Sinkhorn(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            iterations=int(node.attributes["iterations"]),
+            eps=node.attributes["eps"],
+        )
     )
 
 
 def _add_sinusoids(m: _Lowering, node: Node) -> View:
-    return m.simple(
-        node,
-        "add_sinusoids",
-        m.whole(node.inputs[0]),
-        ints=(node.attributes["offset"], node.attributes["steps"]),
+    return m.emit(
+        ops.AddSinusoids(
+            path=node.path,
+            out=m.out(node),
+            x=m.whole(node.inputs[0]),
+            offset=int(node.attributes["offset"]),
+            steps=int(node.attributes["steps"]),
+        )
     )
 
 
@@ -692,7 +735,7 @@ def _concat(m: _Lowering, node: Node) -> View:
     for part in node.inputs:
         x = m.view(part)
         target = out._replace(offset=out.offset + at, dim=x.dim)
-        m.emit(node, "copy", target, x, ints=(m.rows[node],))
+        m.emit(ops.Copy(path=node.path, out=target, x=x))
         at += x.dim
     return out
 
@@ -700,14 +743,12 @@ def _concat(m: _Lowering, node: Node) -> View:
 def _last_token(m: _Lowering, node: Node) -> View:
     x = m.view(node.inputs[0])
     m.rows[node] = 0
-    out = m.out(node)
-    m.emit(node, "last_token", out, x)
-    return out
+    return m.emit(ops.LastToken(path=node.path, out=m.out(node), x=x))
 
 
 def _layer_end(m: _Lowering, node: Node) -> View:
     x = m.whole(node.inputs[0])
-    m.emit(node, "layer_end", (), x, ints=(node.attributes["layer"],))
+    m.ops.append(ops.LayerEnd(path=node.path, x=x, layer=int(node.attributes["layer"])))
     return x
 
 
@@ -719,7 +760,15 @@ def _rope(m: _Lowering, node: Node) -> View:
     number = next((i for i, x in enumerate(m.ropes) if x is rope or x == rope), len(m.ropes))
     if number == len(m.ropes):
         m.ropes.append(rope)
-    return m.simple(node, "rope", m.joined(node.inputs[0]), ints=(number, rope.interleaved))
+    return m.emit(
+        ops.Rope(
+            path=node.path,
+            out=m.out(node),
+            x=m.joined(node.inputs[0]),
+            rope=RopeNumber(number),
+            interleaved=rope.interleaved,
+        )
+    )
 
 
 def _update_cache(m: _Lowering, node: Node) -> _Cached:
@@ -733,15 +782,15 @@ def _update_cache(m: _Lowering, node: Node) -> _Cached:
     m.caches.append(
         CacheRows(node.path, node.attributes["name"], x.heads, x.dim, window.max_lookback)
     )
-    number = len(m.caches) - 1
-    m.emit(node, "store", (), x, ints=(number,))
+    number = CacheNumber(len(m.caches) - 1)
+    m.ops.append(ops.Store(path=node.path, x=x, cache=number))
     return _Cached(number, 0, x.dim)
 
 
 def _read_cache(m: _Lowering, node: Node) -> _Cached:
     prefix, name = f"layers.{node.attributes['layer']}.", node.attributes["name"]
     number = next(i for i, x in enumerate(m.caches) if x.path.startswith(prefix) and x.name == name)
-    return _Cached(number, 0, m.caches[number].dim)
+    return _Cached(CacheNumber(number), 0, m.caches[number].dim)
 
 
 def _attention(m: _Lowering, node: Node) -> View:
@@ -761,63 +810,95 @@ def _attention(m: _Lowering, node: Node) -> View:
             f"a layer reads more keys than the layer keeps that it shares them with ({node.path})"
         )
     scale = int(facts["head_dim"]) ** -0.5 if transform.scale is None else transform.scale
-    return m.simple(
-        node,
-        "attention",
-        q,
-        weights=(m.vector(node.weights[0]) if node.weights else -1,),
-        ints=(
-            k.cache,
-            k.start,
-            k.dim,
-            v.cache,
-            v.start,
-            v.dim,
-            window.size or 0,
-            window.chunk or 0,
-            int(alibi is not None),
-        ),
-        floats=(
-            scale,
-            transform.softcap or 0.0,
-            alibi.max_bias if alibi else 0.0,
-            alibi.scale if alibi else 0.0,
-        ),
+    return m.emit(
+        ops.Attention(
+            path=node.path,
+            out=m.out(node),
+            q=q,
+            key_cache=k.cache,
+            first_key=k.start,
+            key_dim=k.dim,
+            value_cache=v.cache,
+            first_value=v.start,
+            value_dim=v.dim,
+            window=window.size or 0,
+            chunk=window.chunk or 0,
+            sinks=m.optional_vector(node.weights),
+            scale=scale,
+            softcap=transform.softcap or 0.0,
+            has_alibi=alibi is not None,
+            alibi_bias=alibi.max_bias if alibi else 0.0,
+            alibi_scale=alibi.scale if alibi else 0.0,
+        )
     )
 
 
 def _causal_conv(m: _Lowering, node: Node) -> View:
     weight, *bias = node.weights
     channels, taps = map(int, weight.weight.shape)
-    weights = (m.vector(weight), m.vector(bias[0]) if bias else -1)
     if node.attributes["dilation"] > 1:
         raise NotExpressible(f"the native engine has no dilated convolution ({node.path})")
-    state = m.state(node.path, channels * (taps - 1))
-    return m.simple(
-        node, "causal_conv", m.joined(node.inputs[0]), weights=weights, ints=(state, taps)
+    return m.emit(
+        ops.CausalConv(
+            path=node.path,
+            out=m.out(node),
+            x=m.joined(node.inputs[0]),
+            weight=m.vector(weight),
+            bias=m.optional_vector(bias),
+            state=m.state(node.path, channels * (taps - 1)),
+            taps=taps,
+        )
     )
 
 
 def _gated_delta_rule(m: _Lowering, node: Node) -> View:
     q, k, v, g, beta = (m.joined(x) for x in node.inputs)
-    by_row = len(node.inputs[3].shape) > 3
-    state = m.state(node.path, v.heads * q.dim * v.dim)
-    return m.simple(node, "delta_rule", q, k, v, g, beta, ints=(state, by_row))
+    return m.emit(
+        ops.DeltaRule(
+            path=node.path,
+            out=m.out(node),
+            q=q,
+            k=k,
+            v=v,
+            g=g,
+            beta=beta,
+            state=m.state(node.path, v.heads * q.dim * v.dim),
+            decay_by_row=len(node.inputs[3].shape) > 3,
+        )
+    )
 
 
 def _ssm_scan(m: _Lowering, node: Node) -> View:
     x, b, c, dt = (m.joined(y) for y in node.inputs)
-    state = m.state(node.path, x.heads * x.dim * b.dim)
-    return m.simple(
-        node, "ssm_scan", x, b, c, dt, weights=(m.vector(node.weights[0]),), ints=(state,)
+    return m.emit(
+        ops.SSMScan(
+            path=node.path,
+            out=m.out(node),
+            x=x,
+            b=b,
+            c=c,
+            dt=dt,
+            a_log=m.vector(node.weights[0]),
+            state=m.state(node.path, x.heads * x.dim * b.dim),
+        )
     )
 
 
 def _selective_scan(m: _Lowering, node: Node) -> View:
     x, b, c, dt = (m.joined(y) for y in node.inputs)
-    state = m.state(node.path, x.dim * b.dim)
-    return m.simple(
-        node, "selective_scan", x, b, c, dt, weights=map(m.vector, node.weights), ints=(state,)
+    a_log, skip = map(m.vector, node.weights)
+    return m.emit(
+        ops.SelectiveScan(
+            path=node.path,
+            out=m.out(node),
+            x=x,
+            b=b,
+            c=c,
+            dt=dt,
+            a_log=a_log,
+            skip=skip,
+            state=m.state(node.path, x.dim * b.dim),
+        )
     )
 
 
@@ -825,44 +906,46 @@ def _selective_scan(m: _Lowering, node: Node) -> View:
 
 
 def _route(m: _Lowering, node: Node) -> View:
-    logits, facts = m.whole(node.inputs[0]), node.attributes
-    k = int(node.shape[-1])
-    chosen, weights = m.buffer(k, m.rows[node]), m.buffer(k, m.rows[node])
+    logits = m.whole(node.inputs[0])
+    top_k = int(node.shape[-1])
+    chosen, weights = m.buffer(top_k, m.rows[node]), m.buffer(top_k, m.rows[node])
     m._routed[node] = weights
-    moe: MoE = facts["moe"]
+    moe: MoE = node.attributes["moe"]
     scoring = _SCORINGS[moe.scoring]
     if node.op is routing.route_by_token:
-        table = m.weight(node.weights[0], "vector")
-        rows = int(node.weights[0].weight.shape[0])
-        m.emit(
-            node,
-            "route_by_token",
-            (chosen, weights),
-            logits,
-            weights=(table,),
-            ints=(k, scoring, rows),
-            floats=(moe.routed_scaling_factor,),
+        m.ops.append(
+            ops.RouteByToken(
+                path=node.path,
+                chosen=chosen,
+                weights=weights,
+                logits=logits,
+                table=m.vector(node.weights[0]),
+                table_rows=int(node.weights[0].weight.shape[0]),
+                top_k=top_k,
+                scoring=scoring,
+                scaling=moe.routed_scaling_factor,
+            )
         )
         return chosen
     groups = moe.expert_groups
-    normalize = moe.norm_topk_prob and moe.routing != "input"
-    m.emit(
-        node,
-        "route",
-        (chosen, weights),
-        logits,
-        weights=(m.vector(node.weights[0]) if node.weights else -1,),
-        ints=(
-            k,
-            scoring,
-            moe.choice_by_logits,
-            normalize,
-            *((0, 0, 0) if groups is None else groups[:3]),
-        ),
-        floats=(
-            moe.routed_scaling_factor,
-            0.0 if groups is None else max(groups.other_score, -3.4e38),
-        ),
+    counts = (0, 0, 0) if groups is None else groups[:3]
+    m.ops.append(
+        ops.Route(
+            path=node.path,
+            chosen=chosen,
+            weights=weights,
+            logits=logits,
+            correction=m.optional_vector(node.weights),
+            top_k=top_k,
+            scoring=scoring,
+            choice_by_logits=moe.choice_by_logits,
+            normalize=moe.norm_topk_prob and moe.routing != "input",
+            groups=int(counts[0]),
+            kept_groups=int(counts[1]),
+            best_of_group=int(counts[2]),
+            scaling=moe.routed_scaling_factor,
+            other=0.0 if groups is None else max(groups.other_score, -_LARGEST),
+        )
     )
     return chosen
 
@@ -873,13 +956,15 @@ def _routing_weights(m: _Lowering, node: Node) -> View:
 
 def _scale_by_expert(m: _Lowering, node: Node) -> View:
     weights, chosen = (m.whole(x) for x in node.inputs)
-    return m.simple(
-        node,
-        "scale_by_expert",
-        weights,
-        chosen,
-        weights=(m.vector(node.weights[0]),),
-        ints=(int(node.weights[0].weight.size),),
+    return m.emit(
+        ops.ScaleByExpert(
+            path=node.path,
+            out=m.out(node),
+            weights=weights,
+            chosen=chosen,
+            scale=m.vector(node.weights[0]),
+            num_experts=int(node.weights[0].weight.size),
+        )
     )
 
 
@@ -894,7 +979,8 @@ def _dispatch(m: _Lowering, node: Node) -> View:
         )
     combine = next(x for x in m.nodes if x.op is routing.combine and x.inputs[1] is node.inputs[1])
     x, weights = m.whole(node.inputs[0]), m.view(combine.inputs[2])
-    return m.simple(node, "dispatch", x, weights, ints=(int(moe.top_k),))
+    top_k = int(moe.top_k)
+    return m.emit(ops.Dispatch(path=node.path, out=m.out(node), x=x, weights=weights, top_k=top_k))
 
 
 def _combine(m: _Lowering, node: Node) -> View:
@@ -904,9 +990,19 @@ def _combine(m: _Lowering, node: Node) -> View:
     dispatch = next(
         x for x in m.nodes if x.op is routing.dispatch and x.inputs[1] is node.inputs[1]
     )
-    x = (m.whole(dispatch.inputs[0]),) if moe.zero_experts else ()
-    ints = (int(moe.top_k), len(moe.experts), int(moe.routing == "input"))
-    return m.simple(node, "combine", y, weights, chosen, *x, ints=ints)
+    return m.emit(
+        ops.Combine(
+            path=node.path,
+            out=m.out(node),
+            y=y,
+            weights=weights,
+            chosen=chosen,
+            x=m.whole(dispatch.inputs[0]) if moe.zero_experts else None,
+            top_k=int(moe.top_k),
+            num_experts=len(moe.experts),
+            has_equal_weights=moe.routing == "input",
+        )
+    )
 
 
 HANDLERS: dict[Operation, Handler] = {
@@ -922,14 +1018,13 @@ HANDLERS: dict[Operation, Handler] = {
     elementwise.clamped_gated: _clamped_gated,
     elementwise.add: _add,
     elementwise.multiply: _multiply,
-    elementwise.scale: _scaled("factor"),
-    elementwise.offset: _scaled(amount="amount"),
+    **dict.fromkeys((elementwise.scale, elementwise.offset), _scale),
     elementwise.scale_by_weight: _scale_by_weight,
     attention.scale_by_position: _scale_by_position,
-    elementwise.softcap: _with_floats("softcap", "cap"),
-    elementwise.clamp: _with_floats("clamp", "limit"),
-    elementwise.mix_streams: _with_floats("mix_streams"),
-    elementwise.normalize_sum: _with_floats("normalize_sum"),
+    elementwise.softcap: _softcap,
+    elementwise.clamp: _clamp,
+    elementwise.mix_streams: _mix_streams,
+    elementwise.normalize_sum: _normalize_sum,
     elementwise.sinkhorn: _sinkhorn,
     recurrences.softplus: _softplus,
     recurrences.decay: _decay,

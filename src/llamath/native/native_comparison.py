@@ -19,6 +19,7 @@ from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..generation.stored_dtypes import count_dtypes
 from .engine import NativeSession, Row
+from .native_operations import LayerEnd
 from .native_session import load_native
 
 _CHUNK = 64
@@ -49,7 +50,7 @@ def compute_outputs(
     count = len(tokens) if model.has_length_dependent_rope else min(_CHUNK, len(tokens))
     session = NativeSession(model, 1, count)
     session.reserve(len(tokens), 0)
-    width = next((op.inputs[0].size for op in model.program.ops if op.name == "layer_end"), 0)
+    width = next((op.x.size for op in model.program.ops if isinstance(op, LayerEnd)), 0)
     logits, layers = [], []
     for first in range(0, len(tokens), count):
         part = list(tokens[first : first + count])

@@ -10,7 +10,8 @@ from __future__ import annotations
 from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..core.blocks import Attention, AttentionBase
 from ..core.tree import fold, fold_blocks
-from .program import Op, Program
+from .native_operations import Op, Rope
+from .program import Program
 
 LAYOUT = "rotary"
 """The layout of weights whose rows are interleaved pairs."""
@@ -54,6 +55,6 @@ def with_interleaved_pairs(program: Program) -> Program:
     """Return a program whose rotary embeddings rotate interleaved pairs."""
 
     def changed(op: Op) -> Op:
-        return op._replace(ints=(op.ints[0], 1, *op.ints[2:])) if op.name == "rope" else op
+        return op.replace(interleaved=True) if isinstance(op, Rope) else op
 
     return program.replace(ops=tuple(changed(x) for x in program.ops))

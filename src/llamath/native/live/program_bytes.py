@@ -5,10 +5,9 @@ numbers. It is
 
 - the header: `LLAMATH` and a zero; the version of the library; the most tokens of a sequence; how
   many there are of each of the following parts, in their order; the view of the logits;
-- the names of operations, 24 bytes each, filled with zeros: the code of an operation is the number
-  of its name;
-- the operations, products, buffers, caches and sizes of states as `program.h` has them, and after
-  the buffers the weights: rows, columns, and 1 for those that are converted to float32;
+- the operations as `operation_fields.h`, and products, buffers, caches and sizes of states as
+  `program.h` has them, and after the buffers the weights: rows, columns, and 1 for those that are
+  converted to float32;
 - rotary embeddings: the number of pairs, and the factors of cosines and of sines as float64;
 - results: a view, and the number of the operation that computes attention weights, or −1;
 - the frequencies of all pairs, as float32;
@@ -27,13 +26,13 @@ from math import prod
 from typing import NamedTuple
 
 from ...generation.rope_frequencies import rope_frequencies
-from ..engine import operation_names, pack_program
-from ..library import VERSION, VIEW_FIELDS
+from ..engine import pack_program
+from ..native_operations import VERSION, LayerNorm, RMSNorm, View
 from ..program import Program
 
 _MAGIC = b"LLAMATH\0"
-_HEADER = struct.Struct(f"<8s13q{VIEW_FIELDS}q")
-_NAME_BYTES = 24
+_VIEW_FIELDS = len(View._fields)
+_HEADER = struct.Struct(f"<8s12q{_VIEW_FIELDS}q")
 _ANY_LENGTH = 2**31 - 1
 
 
@@ -52,7 +51,12 @@ def placed_weights(program: Program) -> Iterator[PlacedWeight]:
     for x in program.weights:
         size, cols = prod(x.shape), x.shape[-1] if x.shape else 1
         if x.kind == "per_head":
-            heads = next(op.ints[1] for op in program.ops if number in op.weights)
+            heads = next(
+                op.weight_rows
+                for op in program.ops
+                if (isinstance(op, RMSNorm | LayerNorm) and op.weight == number)
+                or (isinstance(op, LayerNorm) and op.bias == number)
+            )
             paths = tuple(x.path.replace("{e}", str(i)) for i in range(heads))
             yield PlacedWeight(paths, heads, size, True)
             number += 1
@@ -71,10 +75,8 @@ def program_bytes(program: Program) -> bytes:
     """
     ropes = [rope_frequencies(x, x.angle_length(1, 1)) for x in program.ropes]
     lengths = [int(x.original_context) for x in program.ropes if x.depends_on_length]  # type: ignore[attr-defined]
-    names, weights = operation_names(program), list(placed_weights(program))
-    packed = pack_program(
-        program, {x: i for i, x in enumerate(names)}, [len(x.angles) for x in ropes]
-    )
+    weights = list(placed_weights(program))
+    packed = pack_program(program, [len(x.angles) for x in ropes])
     frequencies = [x for rope in ropes for x in rope.angles]
     text = {
         "results": [[x.name, x.weights] for x in program.results],
@@ -82,20 +84,19 @@ def program_bytes(program: Program) -> bytes:
     }
     described = json.dumps(text, separators=(",", ":")).encode()
     counts = (
-        *(len(names), len(program.ops), sum(len(x.products) for x in program.ops)),
-        *(len(program.buffers), len(weights), len(program.caches), len(program.states)),
+        *(len(program.ops), len(program.products), len(program.buffers), len(weights)),
+        *(len(program.caches), len(program.states)),
         *(len(ropes), len(program.results), len(frequencies), len(described)),
     )
     longest = min(lengths, default=_ANY_LENGTH)
     return b"".join(
         (
             _HEADER.pack(_MAGIC, VERSION, longest, *counts, *program.logits),
-            *(x.encode().ljust(_NAME_BYTES, b"\0") for x in names),
             *(packed.ops.tobytes(), packed.products.tobytes(), packed.buffers.tobytes()),
             *(struct.pack("<3q", x.rows, x.cols, x.as_floats) for x in weights),
             *(packed.caches.tobytes(), packed.state_sizes.tobytes()),
             *(struct.pack("<q2d", len(x.angles), x.factor, x.sin_sign) for x in ropes),
-            *(struct.pack(f"<{VIEW_FIELDS + 1}q", *x.view, x.op) for x in program.results),
+            *(struct.pack(f"<{_VIEW_FIELDS + 1}q", *x.view, x.op) for x in program.results),
             struct.pack(f"<{len(frequencies)}f", *frequencies),
             described,
         )

@@ -7,17 +7,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ....analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ....checkpoint.open import tokenizer_files
 from ....embedded import path as embedded_path
 from ....generation.rope_frequencies import rope_frequencies
 from ....model import FamilyModel
+from ....native import native_operations as ops
 from ....native.live.plain_weights import plain_weights
 from ....native.live.program_bytes import PlacedWeight, placed_weights, program_bytes
 from ....native.lowering import lower
-from ....native.program import Op, Program, View
+from ....native.native_operations import Op, View
+from ....native.program import Program
 from ....tokenizers.read_tokenizer import load_tokenizer, read_tokenizer_file, stop_ids
 from ....utils.errors import LlamathError, safe
 from ....utils.strict_json import parse_tokenizer
@@ -26,6 +28,7 @@ from .page_tokenizer import page_tokenizer
 
 MAX_BYTES = 64 << 20
 """The most bytes of weights in a page."""
+Kind = TypeVar("Kind", bound=Op)
 _MAX_TOKENS = 512
 """Tokens that a model reads in the page: every number of all of them is kept."""
 _TOKENIZER = "tokenizer.json"
@@ -140,45 +143,45 @@ def _weights(
 def _rotations(program: Program) -> Iterator[dict[str, Any]]:
     """Yield the rotations by position, with the steps before and after each."""
     names = _names_by_place(program)
-    for op in _ops(program, "rope"):
-        step, before = names.get(_place(op.outs[0])), names.get(_place(op.inputs[0]))
+    for op in _ops(program, ops.Rope):
+        step, before = names.get(_place(op.out)), names.get(_place(op.x))
         if step is None or before is None:
             continue
-        rope = program.ropes[op.ints[0]]
+        rope = program.ropes[op.rope]
         angles = rope_frequencies(rope, rope.angle_length(1, 1)).angles
         yield {
             "step": step,
             "from": before,
-            "heads": op.outs[0].heads,
+            "heads": op.out.heads,
             "frequencies": list(angles),
-            "interleaved": bool(op.ints[1]),
+            "interleaved": op.interleaved,
         }
 
 
 def _attention(program: Program) -> Iterator[dict[str, Any]]:
     """Yield the operations of attention whose queries, keys and values are results."""
     names = _names_by_place(program)
-    stored = {op.ints[0]: op.inputs[0] for op in _ops(program, "store")}
+    stored = {op.cache: op.x for op in _ops(program, ops.Store)}
     for result in program.results:
         if not result.weights:
             continue
         op = program.ops[result.op]
-        keys, k_start, k_dim, values, v_start, _, window, chunk, alibi = op.ints
-        cache, view = program.caches[keys], op.inputs[0]
-        named = [names.get(_place(x)) for x in (view, stored.get(keys), stored.get(values)) if x]
+        assert isinstance(op, ops.Attention)
+        places = (op.q, stored.get(op.key_cache), stored.get(op.value_cache))
+        named = [names.get(_place(x)) for x in places if x]
         if len(named) < 3 or None in named:
             continue
-        plain = not (window or chunk or alibi or k_start or v_start) and op.weights == (-1,)
+        masked = op.window or op.chunk or op.has_alibi or op.softcap or op.sinks is not None
         queries, key_step, value_step = named
         yield {
             "step": result.weights,
             "queries": queries,
             "keys": key_step,
             "values": value_step,
-            "heads": view.heads,
-            "kvHeads": cache.heads,
-            "scale": op.floats[0],
-            "isPlain": plain and not any(op.floats[1:3]) and view.dim == k_dim,
+            "heads": op.q.heads,
+            "kvHeads": program.caches[op.key_cache].heads,
+            "scale": op.scale,
+            "isPlain": not (masked or op.first_key or op.first_value) and op.q.dim == op.key_dim,
         }
 
 
@@ -189,38 +192,35 @@ def _lens(program: Program, placed: list[PlacedWeight]) -> dict[str, Any] | None
     head, product = next(
         (
             (op, x)
-            for op in _ops(program, "linear")
+            for op in _ops(program, ops.Linear)
             for x in op.products
-            if _place(x.out) == _place(program.logits) and x.bias < 0
+            if _place(x.out) == _place(program.logits) and x.bias is None
         ),
         (None, None),
     )
     if head is None or product is None:
         return None
-    norm = next(
-        (x for x in _ops(program, "rms_norm") if _place(x.outs[0]) == _place(head.inputs[0])), None
-    )
+    norm = next((x for x in _ops(program, ops.RMSNorm) if _place(x.out) == _place(head.x)), None)
     last = next((x.view for x in reversed(program.results) if x.name.startswith("layers.")), View())
-    if norm is None or len(norm.weights) != 1 or norm.ints[1] != 1:
+    if norm is None or norm.weight is None or norm.weight_rows != 1:
         return None
-    passed = {_place(x.outs[0]): _place(x.inputs[0]) for x in _ops(program, "last_token")}
-    read = _place(norm.inputs[0])
+    passed = {_place(x.out): _place(x.x) for x in _ops(program, ops.LastToken)}
+    read = _place(norm.x)
     if passed.get(read, read) != _place(last):
         return None
-    (norm_path,), (head_path,) = placed[norm.weights[0]].paths, placed[product.weight].paths
-    eps, offset = norm.floats[:2]
-    tied = any(placed[x.weights[0]].paths == (head_path,) for x in _ops(program, "lookup"))
+    (norm_path,), (head_path,) = placed[norm.weight].paths, placed[product.weight].paths
+    tied = any(placed[x.table].paths == (head_path,) for x in _ops(program, ops.Lookup))
     return {
         "norm": norm_path,
         "head": head_path,
         "isTied": tied,
-        "eps": eps,
-        "offset": offset,
+        "eps": norm.eps,
+        "offset": norm.offset,
     }
 
 
-def _ops(program: Program, name: str) -> Iterator[Op]:
-    return (x for x in program.ops if x.name == name)
+def _ops(program: Program, kind: type[Kind]) -> Iterator[Kind]:
+    return (x for x in program.ops if isinstance(x, kind))
 
 
 def _place(view: View) -> tuple[int, int, int]:
