@@ -8,8 +8,8 @@
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
 # make wasm       compile the engine of pages to WebAssembly (checking and testing it does not need the compiler)
 # make sanitize   the native engine under the address and undefined-behavior sanitizers: random shapes, mutated configs and programs
-# make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
-# make wheels     the same, and fail without a compiler: the wheel has the native engine for every instruction set of this machine's kind
+# make dist       build both wheels twice, compare, and list their parts; that of the engine needs a compiler
+# make lock       choose and pin the packages of demo and tests anew
 #
 # With CPython 3.11 on Linux, x86-64, pip accepts only files with the sha256 sums in requirements/. Elsewhere, or with LOCKED=0, versions
 # are pinned by constraints.txt without sums. The sums of torch are those of its build without CUDA, which is at
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 ENGINE := $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 
-.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist wheels lock browser web wasm site clean
+.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist lock browser web wasm site clean
 demo: compiler
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
 	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
@@ -48,20 +48,20 @@ counted: $(VENV)/.package
 	@echo; test -f $(VENV)/.run || echo 'Installing a tokenizer and compiling the native engine to run the bundled model'
 	@$(MAKE) --no-print-directory $(VENV)/.run
 
-test: $(VENV)/.oracles browser compiler
-	@$(BIN)/python -m llamath.native.build --cached || true
+test: $(VENV)/.oracles $(VENV)/.engine browser compiler
+	@$(BIN)/python -m llamath.native.library_cache || true
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
-test-fast: $(VENV)/.oracles compiler
-	@$(BIN)/python -m llamath.native.build --cached || true
+test-fast: $(VENV)/.oracles $(VENV)/.engine compiler
+	@$(BIN)/python -m llamath.native.library_cache || true
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST)
 
-test-all: $(VENV)/.oracles browser compiler
-	@$(BIN)/python -m llamath.native.build --cached || true
+test-all: $(VENV)/.oracles $(VENV)/.engine browser compiler
+	@$(BIN)/python -m llamath.native.library_cache || true
 	$(BIN)/python -m pytest -n 2 --dist worksteal --all $(PYTEST)
 	$(MAKE) fuzz
 
-lint: $(VENV)/.oracles
+lint: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(ENGINE)
@@ -82,13 +82,13 @@ format: $(VENV)/.oracles
 	$(BIN)/clang-format -i $(ENGINE)
 	cd web && npm ci --silent && npx prettier --write --log-level warn .
 
-docs: $(VENV)/.oracles
+docs: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/signatures.py
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/accuracy.py
 
-bench: $(VENV)/.oracles
+bench: $(VENV)/.oracles $(VENV)/.engine
 	$(PIP) install $(PINS) --group bench
 	$(BIN)/python bench/counting.py
 	$(BIN)/python bench/headers.py
@@ -102,18 +102,15 @@ bench: $(VENV)/.oracles
 	$(BIN)/python bench/mixers.py
 	$(BIN)/python bench/native_kernels.py
 
-fuzz: $(VENV)/.oracles
+fuzz: $(VENV)/.oracles $(VENV)/.engine
 	$(PIP) install $(PINS) --group fuzz || echo 'atheris has no build for this Python: fuzzing without coverage guidance'
 	@for reader in safetensors gguf pth index files names sums values config regex adapter dcp deepspeed npz pipeline; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
 
 sanitize: $(VENV)/.run
-	$(BIN)/python tools/sanitize.py
+	$(BIN)/python native/tests/sanitize.py
 
-dist: $(VENV)/.package
+dist: $(VENV)/.engine
 	$(BIN)/python tools/dist.py
-
-wheels: $(VENV)/.native
-	LLAMATH_NATIVE=require $(BIN)/python tools/dist.py
 
 lock: $(VENV)/.package
 	$(BIN)/python tools/lock.py
@@ -127,13 +124,18 @@ $(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt requirements
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.package requirements/demo.txt
+# llamath-native, by its path: no index has it
+$(VENV)/.engine: $(VENV)/.package native/pyproject.toml
+	$(PIP) install --no-deps --no-build-isolation -e native
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.engine requirements/demo.txt
 	@$(call install,demo,tokenizers jinja2 numpy)
 	@touch $@
 
 # The native engine is compiled into the user's cache: for the demo for this processor, for tests for every instruction set
 $(VENV)/.native: $(ENGINE)
-	@mkdir -p $(VENV); if PYTHONPATH=src $(PYTHON) -B -m llamath.native.build --cached --own; then touch $@; fi
+	@mkdir -p $(VENV); if PYTHONPATH=src:native $(PYTHON) -B -m llamath.native.library_cache --own; then touch $@; fi
 
 # Root installs a compiler where it is missing, others use torch instead
 compiler:
@@ -159,12 +161,12 @@ web:
 	cd web && npm ci --silent && npx tsc && node build.mjs
 
 # zig is a compiler with its libraries in one package of 100 MB. The page's sum covers the module: `make web` comes after it
-wasm: $(VENV)/.package
+wasm: $(VENV)/.engine
 	@$(call install,wasm,ziglang)
 	$(BIN)/python tools/wasm.py
 
 # Links between pages are checked: a broken one is an error
-site: $(VENV)/.package
+site: $(VENV)/.engine
 	@$(call install,site,sphinx myst-parser furo sphinx-copybutton)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
 	$(BIN)/llamath export -o site/gallery --force

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from native.kernel_library import (
+sys.path.insert(0, str(Path(__file__).parents[1] / "native" / "tests"))
+from kernel_library import (
     BF16,
     F16,
     F32,

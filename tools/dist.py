@@ -1,11 +1,11 @@
-"""Build the wheel of the last commit into dist/, twice and under different circumstances, and its
-software bill of materials.
+"""Build the wheels of the last commit into dist/, twice and under different circumstances, and
+their software bills of materials.
 
-The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with
-its sha256 sum, the bundled model, the packages in the page's scripts (preact, d3-scale, dagre and
-what they contain), the C++ runtime that is linked into the native engine, the compiler whose
-libraries are in the engine of pages, and the packages that the wheel and its extras need, with the
-versions, sums and licenses of requirements/extras.txt.
+The two builds must have the same bytes. A bill of materials is CycloneDX 1.6 JSON: the wheel with
+its sha256 sum and what is in it. Of llamath these are the bundled model, the packages in the page's
+scripts (preact, d3-scale, dagre and what they contain), the compiler whose libraries are in the
+engine of pages, and the packages that the wheel and its extras need, with the versions, sums and
+licenses of requirements/extras.txt; of llamath-native, the C++ runtime that is linked into it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import lock
-from llamath.native import build as native
+from llamath_native import build as native
 
 ROOT = Path(__file__).parents[1]
+MODEL = ROOT / "src" / "llamath" / "embedded" / "model.safetensors"
+PROJECTS = (".", "native")
+"""The folders of llamath and of llamath-native."""
 CIRCUMSTANCES = (
     {"TZ": "UTC", "LC_ALL": "C", "umask": 0o022},
     {"TZ": "Asia/Kolkata", "LC_ALL": "C.UTF-8", "umask": 0o077},
@@ -47,8 +50,10 @@ def git(*words: str) -> bytes:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True).stdout
 
 
-def build(source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any]) -> Path:
-    """Build the wheel of an archive of the repository in a new folder."""
+def build(
+    source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any], project: str = "."
+) -> Path:
+    """Build the wheel of a project of an archive of the repository in a new folder."""
     with tarfile.open(fileobj=io.BytesIO(source)) as archive:
         # since Python 3.11.4
         archive.extractall(
@@ -73,7 +78,7 @@ def build(source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any]
     ]
     subprocess.run(
         command,
-        cwd=folder / "source",
+        cwd=folder / "source" / project,
         env=environment,
         umask=circumstances["umask"],
         check=True,
@@ -83,18 +88,23 @@ def build(source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any]
     return wheel
 
 
-def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
-    """Return the components of the wheel as CycloneDX 1.6."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    name, version = project["name"], project["version"]
+def bill_of_materials(wheel: Path, epoch: int, project: str = ".") -> dict[str, Any]:
+    """Return the components of the wheel of a project as CycloneDX 1.6."""
+    about = tomllib.loads((ROOT / project / "pyproject.toml").read_text())["project"]
+    name, version = about["name"], about["version"]
     reference = f"pkg:pypi/{name}@{version}"
-    pins = lock.read_lock("extras")
+    pins = lock.read_lock("extras") if project == "." else {}
     required = {
-        lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in project["dependencies"]
+        lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0])
+        for x in about.get("dependencies", ())
     }
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    contained = [*bundled_scripts(wheel), *linked_runtime(wheel), compiler_of_module()]
-    parts = ["embedded", *(x["bom-ref"] for x in contained)]
+    contained = (
+        [bundled_model(about), *bundled_scripts(wheel), compiler_of_module()]
+        if project == "."
+        else linked_runtime(wheel)
+    )
+    parts = [x["bom-ref"] for x in contained]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -108,28 +118,14 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
                 "bom-ref": reference,
                 "name": name,
                 "version": version,
-                "description": project["description"],
+                "description": about["description"],
                 "purl": reference,
-                "licenses": [{"license": {"id": project["license"]}}],
+                "licenses": [{"license": {"id": about["license"]}}],
                 "hashes": [{"alg": "SHA-256", "content": digest}],
                 "properties": [{"name": "llamath:file", "value": wheel.name}],
             },
         },
-        "components": [
-            {
-                "type": "machine-learning-model",
-                "bom-ref": "embedded",
-                "name": "embedded",
-                "version": version,
-                "description": "The bundled Llama, trained by tools/train_tiny.py",
-                "licenses": [{"license": {"id": project["license"]}}],
-                "hashes": [
-                    {"alg": "SHA-256", "content": hashlib.sha256(model.read_bytes()).hexdigest()}
-                ],
-            },
-            *contained,
-            *(_component(x, x.name in required) for x in pins.values()),
-        ],
+        "components": [*contained, *(_component(x, x.name in required) for x in pins.values())],
         "dependencies": [
             {
                 "ref": reference,
@@ -140,6 +136,19 @@ def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
                 for x in (*parts, *(f"pkg:pypi/{x.name}@{x.version}" for x in pins.values()))
             ),
         ],
+    }
+
+
+def bundled_model(about: dict[str, Any]) -> dict[str, Any]:
+    """Return the model in the wheel of llamath."""
+    return {
+        "type": "machine-learning-model",
+        "bom-ref": "embedded",
+        "name": "embedded",
+        "version": about["version"],
+        "description": "The bundled Llama, trained by tools/train_tiny.py",
+        "licenses": [{"license": {"id": about["license"]}}],
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(MODEL.read_bytes()).hexdigest()}],
     }
 
 
@@ -205,17 +214,13 @@ def bundled_scripts(wheel: Path) -> list[dict[str, Any]]:
 
 
 def linked_runtime(wheel: Path) -> list[dict[str, Any]]:
-    """Return the parts of the C++ runtime that are linked into the wheel's native engine; none
+    """Return the parts of the C++ runtime that are linked into the library of llamath-native; none
     where it is another library's."""
+    if "-static-libstdc++" not in native.LINK_FLAGS:
+        return []
     with zipfile.ZipFile(wheel) as file:
-        if (
-            native.LIBRARY not in {x.rpartition("/")[2] for x in file.namelist()}
-            or "-static-libstdc++" not in native.LINK_FLAGS
-        ):
-            return []
-        built_by = re.findall(
-            rb"GCC: \([^)]*\) ([0-9.]+)", file.read(f"llamath/native/{native.LIBRARY}")
-        )
+        library = file.read(f"llamath_native/{native.LIBRARY}")
+    built_by = re.findall(rb"GCC: \([^)]*\) ([0-9.]+)", library)
     compiler = native.find_compiler()
     assert built_by and compiler is not None
     version, found = built_by[-1].decode(), []
@@ -256,26 +261,24 @@ def main() -> None:
     if git("status", "--porcelain").strip():
         print("the working tree has changes: building the last commit", file=sys.stderr)
     source, epoch = git("archive", "--format=tar", "HEAD"), int(git("log", "-1", "--format=%ct"))
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        wheels = [
-            build(source, epoch, Path(x) / "build", how)
-            for x, how in zip((one, other), CIRCUMSTANCES, strict=True)
-        ]
-        first, second = (x.read_bytes() for x in wheels)
+    folder = ROOT / "dist"
+    folder.mkdir(exist_ok=True)
+    for project in PROJECTS:
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+            wheels = [
+                build(source, epoch, Path(x) / "build", how, project)
+                for x, how in zip((one, other), CIRCUMSTANCES, strict=True)
+            ]
+            first, second = (x.read_bytes() for x in wheels)
         if wheels[0].name != wheels[1].name or first != second:
             sys.exit(f"{wheels[0].name}: two builds of one commit differ")
-        folder = ROOT / "dist"
-        folder.mkdir(exist_ok=True)
         wheel = folder / wheels[0].name
         wheel.write_bytes(first)
-        model = (
-            Path(one) / "build" / "source" / "src" / "llamath" / "embedded" / "model.safetensors"
-        )
-        bill = bill_of_materials(wheel, epoch, model)
-    bill_path = folder / wheel.name.replace(".whl", ".cdx.json")
-    bill_path.write_text(json.dumps(bill, indent=2) + "\n")
-    for path in (wheel, bill_path):
-        print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}")
+        bill_path = folder / wheel.name.replace(".whl", ".cdx.json")
+        bill = bill_of_materials(wheel, epoch, project)
+        bill_path.write_text(json.dumps(bill, indent=2) + "\n")
+        for path in (wheel, bill_path):
+            print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

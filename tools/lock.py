@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "requirements"
+BUILT = ("pyproject.toml", "native/pyproject.toml")
+"""What has a [build-system]: llamath and llamath-native."""
 BUILD = ("pip>=25.1", "hatchling", "editables")
 """What installs the package and builds its wheel."""
 _LINE = re.compile(
@@ -51,8 +53,8 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def project() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+def project(file: str = BUILT[0]) -> dict[str, Any]:
+    return tomllib.loads((ROOT / file).read_text())
 
 
 def wanted() -> dict[str, list[str]]:
@@ -168,31 +170,32 @@ def problems() -> list[str]:
                     f"requirements/{name}.txt has {package} {pins[package].version}, "
                     f"constraints.txt {version}"
                 )
-    for written, right in pinned_build().items():
-        if written != right:
-            found.append(
-                f"[build-system] of pyproject.toml requires {written}, "
-                f"requirements/package.txt has {right or 'no such package'}"
-            )
+    for file in BUILT:
+        for written, right in pinned_build(file).items():
+            if written != right:
+                found.append(
+                    f"[build-system] of {file} requires {written}, "
+                    f"requirements/package.txt has {right or 'no such package'}"
+                )
     return found
 
 
-def pinned_build() -> dict[str, str]:
+def pinned_build(file: str = BUILT[0]) -> dict[str, str]:
     """Return each requirement of [build-system], which builds in isolation resolve without a
     lock file, as it should be pinned."""
     pins = read_lock("package")
-    written = project()["build-system"]["requires"]
+    written = project(file)["build-system"]["requires"]
     names = {x: normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in written}
     return {x: f"{name}=={pins[name].version}" if name in pins else "" for x, name in names.items()}
 
 
 def pin_build() -> None:
     """Write the versions of requirements/package.txt into [build-system]."""
-    path = ROOT / "pyproject.toml"
-    text = path.read_text()
-    for written, right in pinned_build().items():
-        text = text.replace(f'"{written}"', f'"{right}"', 1) if right else text
-    path.write_text(text)
+    for file in BUILT:
+        text = (ROOT / file).read_text()
+        for written, right in pinned_build(file).items():
+            text = text.replace(f'"{written}"', f'"{right}"', 1) if right else text
+        (ROOT / file).write_text(text)
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ SECONDS = 120
 """The processor time of the tests that are chosen for one fault, at most."""
 AREAS = {
     "web/": ["tests/page"],
-    "native/": ["tests/native", "tests/contract", "--check", "native"],
+    "native/": ["native/tests", "tests/native", "tests/contract", "--check", "native"],
     "src/llamath/native/": ["tests/native", "tests/contract", "--check", "native"],
     "src/llamath/families/": ["tests/contract", "-k"],  # and the family's name
     "src/llamath/core/": ["tests/core"],
@@ -183,7 +183,7 @@ def run_fault(fault: Fault, whole: bool) -> dict[str, Any]:
     start, cpu, found, stage = time.monotonic(), 0.0, Failure("", "", 0), ""
     with planted(fault) as folder:
         if is_engine(fault):
-            python(folder, "-m", "llamath.native.build", "--cached")
+            python(folder, "-m", "llamath.native.library_cache")
         for stage in filter(stages.get, stages):
             found = first_failure(folder, stages[stage])
             cpu += found.seconds

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from llamath.native.build import SOURCES
+from llamath_native.build import SOURCES
 
 ROOT = Path(__file__).parents[1]
 MODULE = ROOT / "src" / "llamath" / "web" / "static" / "engine.wasm"

@@ -15,6 +15,7 @@ import budgets
 
 ROOT = Path(__file__).parents[2] / "src" / "llamath"
 TESTS = Path(__file__).parents[1]
+ENGINE = TESTS.parent / "native"
 
 MAY_IMPORT = {
     "utils": "",
@@ -55,6 +56,7 @@ EXTRAS = {
     "tokenizers": {"tokenizers"},
     "jinja2": {"tokenizers"},
     "numpy": {"checkpoint", "native"},
+    "llamath_native": {"native"},
     "rich": {"cli"},
     "resvg_py": {"render"},
     "mcp": {"cli"},
@@ -249,10 +251,19 @@ def test_what_code_writes_is_read_and_not_imported() -> None:
 def test_test_names_have_at_most_ten_words() -> None:
     names = {
         name: path.name
-        for path in sorted(TESTS.rglob("test_*.py"))
+        for path in sorted((*TESTS.rglob("test_*.py"), *ENGINE.glob("tests/test_*.py")))
         for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert names and not {name: file for name, file in names.items() if name.count("_") > 10}
+
+
+def test_the_engine_needs_only_the_standard_library() -> None:
+    found = {
+        module.partition(".")[0]
+        for path in sorted(ENGINE.glob("llamath_native/*.py"))
+        for module, _ in imports(path.name, ast.parse(path.read_text()))
+    }
+    assert "subprocess" in found and found <= sys.stdlib_module_names
 
 
 def test_nothing_executes_or_unpickles_files() -> None:
@@ -273,7 +284,6 @@ def test_nothing_executes_or_unpickles_files() -> None:
             in (
                 "generic/transformers_process.py",
                 "hardware/this_machine.py",
-                "native/build.py",
                 "tokenizers/template_process.py",
             )
             else set()

@@ -5,20 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
-import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dist
 import llamath
 import lock
-from llamath.native import build
-from llamath.native.build import find_compiler
-from native.kernel_library import Library
+from kernel_library import Library
+from llamath_native import build
+from llamath_native.build import find_compiler
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,61 +67,100 @@ def test_build_requirements_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     loose = {"build-system": {"requires": ["hatchling", "pluggy==1.0"]}}
     settings = {**lock.project(), **loose}
-    monkeypatch.setattr(lock, "project", lambda: settings)
+    monkeypatch.setattr(lock, "project", lambda _="": settings)
     assert [x for x in lock.problems() if "hatchling, requirements" in x] and [
         x for x in lock.problems() if "pluggy==1.0" in x
     ]
 
 
-@pytest.mark.slow
-def test_wheel_is_built_and_its_parts_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """Built once and without optimizing, and before a release twice, as by `make dist`."""
+def test_engine_has_the_version_of_the_project() -> None:
+    both = [lock.project(x)["project"] for x in lock.BUILT]
+    assert [x["name"] for x in both] == ["llamath", "llamath-native"]
+    assert both[0]["version"] == both[1]["version"]
+    extras = both[0]["optional-dependencies"].values()
+    assert not [x for names in extras for x in names if "native" in x], "nobody owns its name"
+
+
+def built(
+    tmp_path: Path, request: pytest.FixtureRequest, project: str
+) -> tuple[Path, dict[str, Any]]:
+    """The wheel of a project and its bill: built once, and before a release twice, as by `make dist`."""
     pytest.importorskip("hatchling")
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone of the repository")
-    monkeypatch.setenv("LLAMATH_NATIVE", "own")  # `make wheels` compiles every instruction set
     source = dist.git("archive", "--format=tar", "HEAD")
-    builds = dist.CIRCUMSTANCES
-    if not request.config.getoption("all"):
-        builds = builds[:1]
-        if compiler := find_compiler():
-            fast = tmp_path / "c++"
-            fast.write_text(f'#!/bin/sh\nexec {compiler} "$@" -O0\n')
-            fast.chmod(0o755)
-            monkeypatch.setenv("CXX", str(fast))
+    every = dist.CIRCUMSTANCES if request.config.getoption("all") else dist.CIRCUMSTANCES[:1]
     first, *others = (
-        dist.build(source, 1_700_000_000, tmp_path / x["TZ"].partition("/")[0], x) for x in builds
+        dist.build(source, 1_700_000_000, tmp_path / x["TZ"].partition("/")[0], x, project)
+        for x in every
     )
+    bill = dist.bill_of_materials(first, 1_700_000_000, project)
     for x in others:
         assert first.name == x.name and first.read_bytes() == x.read_bytes()
-    with zipfile.ZipFile(first) as file:
+        assert bill == dist.bill_of_materials(x, 1_700_000_000, project)
+    return first, bill
+
+
+def files_of(folder: str) -> list[str]:
+    """The files of a folder in the last commit."""
+    return dist.git("ls-tree", "-r", "--name-only", "HEAD", folder).decode().split()
+
+
+def check_bill(bill: dict[str, Any]) -> None:
+    """A bill names every component, with its sums and licenses, in the form of its standard."""
+    assert {x["bom-ref"] for x in bill["components"]} | {
+        bill["metadata"]["component"]["bom-ref"]
+    } == {x["ref"] for x in bill["dependencies"]}
+    assert all(x["hashes"] and x["licenses"] for x in bill["components"])
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    from cyclonedx.schema import SchemaVersion
+
+    assert validation.JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
+
+
+@pytest.mark.slow
+def test_engine_is_built_for_this_platform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Without optimizing, but before a release; `make dist` compiles every instruction set."""
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    monkeypatch.setenv("LLAMATH_NATIVE", "own")
+    if not request.config.getoption("all"):
+        fast = tmp_path / "c++"
+        fast.write_text(f'#!/bin/sh\nexec {compiler} "$@" -O0\n')
+        fast.chmod(0o755)
+        monkeypatch.setenv("CXX", str(fast))
+    wheel, bill = built(tmp_path, request, "native")
+    assert "-none-" in wheel.name and "-any" not in wheel.name
+    library = f"llamath_native/{build.LIBRARY}"
+    with zipfile.ZipFile(wheel) as file:
+        names = [x for x in file.namelist() if ".dist-info/" not in x]
+        own = Library(Path(file.extract(library, tmp_path)))
+        assert any(x.endswith("/licenses/LICENSE") for x in file.namelist())
+    paths = [own("path_name", i).decode() for i in range(own("num_paths"))]
+    assert paths == ["reference", *build.own_paths()]
+    own.close()
+    sources = [f"llamath_native/{x.relative_to(build.SOURCES).as_posix()}" for x in build.sources()]
+    package = [x.removeprefix("native/") for x in files_of("native/llamath_native")]
+    assert "llamath_native/kernels/path.cpp" in sources
+    assert sorted(names) == sorted([library, *sources, *package])
+    runtime = {x["name"] for x in bill["components"]}
+    assert runtime == ({"libstdc++", "libgcc"} if sys.platform != "darwin" else set())
+    check_bill(bill)
+
+
+@pytest.mark.slow
+def test_wheel_is_pure_and_its_parts_are_listed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    wheel, bill = built(tmp_path, request, ".")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as file:
         names = [x for x in file.namelist() if ".dist-info/" not in x]
         assert {x.date_time[0] for x in file.infolist()} == {2023}
-    package = subprocess.run(
-        ["git", "ls-tree", "-r", "--name-only", "HEAD", "src"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    library = ["llamath/native/libllamath.so"] if find_compiler() else []
-    for name in library:  # of one instruction set, with the reference beside it
-        with zipfile.ZipFile(first) as file:
-            own = Library(Path(file.extract(name, tmp_path)))
-        paths = [own("path_name", i).decode() for i in range(own("num_paths"))]
-        assert paths == ["reference", *build.own_paths()]
-        own.close()
-    sources = [f"llamath/{x.relative_to(ROOT).as_posix()}" for x in build.sources()]
-    package = [x.removeprefix("src/") for x in package.split()]
-    assert "llamath/native/kernels/path.cpp" in sources
-    assert sorted(names) == sorted([*library, *sources, *package])
-    assert ("-any" in first.name) == (not library)
-
-    model = ROOT / "src" / "llamath" / "embedded" / "model.safetensors"
-    bill = dist.bill_of_materials(first, 1_700_000_000, model)
-    assert all(bill == dist.bill_of_materials(x, 1_700_000_000, model) for x in others)
+    assert sorted(names) == sorted(x.removeprefix("src/") for x in files_of("src"))
     scopes = {x["name"]: x.get("scope") for x in bill["components"]}
     assert (
         scopes["click"] == "required" and scopes["torch"] == scopes["huggingface-hub"] == "optional"
@@ -136,16 +175,5 @@ def test_wheel_is_built_and_its_parts_are_listed(
     for name, found in scripts.items():
         assert found["version"] == locked[f"node_modules/{name}"]["version"]
         assert found["licenses"] == [{"expression": locked[f"node_modules/{name}"]["license"]}]
-    runtime = {x["name"] for x in bill["components"] if x["bom-ref"].startswith("pkg:generic/")}
-    assert runtime == (
-        {"libstdc++", "libgcc"} if find_compiler() and sys.platform != "darwin" else set()
-    )
-    assert scopes["ziglang"] == "required"
-    assert {x["bom-ref"] for x in bill["components"]} | {
-        bill["metadata"]["component"]["bom-ref"]
-    } == {x["ref"] for x in bill["dependencies"]}
-    assert all(x["hashes"] and x["licenses"] for x in bill["components"])
-    validation = pytest.importorskip("cyclonedx.validation.json")
-    from cyclonedx.schema import SchemaVersion
-
-    assert validation.JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
+    assert scopes["ziglang"] == "required" and "libstdc++" not in scopes
+    check_bill(bill)

@@ -12,13 +12,13 @@ from llamath.analysis.check.same.chunk_comparison import Tally, compare_chunks
 from llamath.checkpoint.canonical_reader import RowChunk
 from llamath.checkpoint.quantization.ggml_values import GGML_DECODERS, decode_ggml
 from llamath.checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS
-from llamath.native import build
 from llamath.native.group_comparison import find_group_comparer
 from llamath.native.library import load_library
+from llamath_native import build
 
 np = pytest.importorskip("numpy")
 from checkpoint.test_ggml_values import random_blocks  # noqa: E402
-from native.kernel_library import build_library  # noqa: E402
+from kernel_library import build_library  # noqa: E402
 
 WIDTH = 512
 TYPES = [x for x in GGML_DECODERS if x not in CODEBOOK_ERRORS]

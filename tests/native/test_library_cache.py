@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from llamath.native import build, library
+from llamath.native import library, library_cache
 from llamath.utils.private_folder import find_foreign, make_private_folder, user_folder
+from llamath_native import build
 from support.forked import run_as
 
 NOBODY = 65534
@@ -24,8 +25,8 @@ NOBODY = 65534
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache with something in the place of the library, and a package without one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
-    place = build.cached_library()
+    monkeypatch.setattr(build, "FOLDER", tmp_path)
+    place = library_cache.cached_library()
     assert place is not None and place.parent.parent == tmp_path / "cache" / "llamath"
     place.parent.mkdir(parents=True, mode=0o755)
     place.write_bytes(b"")
@@ -79,7 +80,7 @@ def test_library_that_others_could_replace_is_not_found(cache: Path, tmp_path: P
 
 def test_relative_cache_paths_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(library, "FOLDER", tmp_path)
+    monkeypatch.setattr(build, "FOLDER", tmp_path)
     home = pwd.getpwuid(os.geteuid()).pw_dir
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for given in ("cache", "~/.cache", "$HOME/.cache", ".", ""):
@@ -111,7 +112,7 @@ def test_relative_cache_paths_are_ignored(tmp_path: Path, monkeypatch: pytest.Mo
         )
         planted.mkdir(parents=True, exist_ok=True)
         (planted / build.LIBRARY).write_bytes(b"")
-        assert build.cached_library() is None and library._find() is None, name
+        assert library_cache.cached_library() is None and library._find() is None, name
 
 
 def test_cache_folders_are_made_for_this_user_alone(
@@ -119,21 +120,21 @@ def test_cache_folders_are_made_for_this_user_alone(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "deep" / "cache"))
     monkeypatch.setattr(build, "_run", lambda command: Path(command[-1]).write_bytes(b"compiled"))
-    monkeypatch.setattr(build, "find_compiler", lambda: "c++")
+    monkeypatch.setattr(library_cache, "find_compiler", lambda: "c++")
     before = os.umask(0)
     try:
-        path = build.build_cached()
+        path = library_cache.build_cached()
     finally:
         os.umask(before)
     assert path.read_bytes() == b"compiled" and stat.S_IMODE(path.stat().st_mode) == 0o644
     for folder in list(path.parents)[:4]:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
-    assert build.find_cached() == (path, "")
+    assert library_cache.find_cached() == (path, "")
     (tmp_path / "deep").chmod(0o777)
     with pytest.raises(build.CompilerError, match="others can write to"):
-        build.build_cached()
+        library_cache.build_cached()
     with pytest.raises(SystemExit, match="others can write to"):
-        build.main(["--cached"])
+        library_cache.main([])
     (tmp_path / "file").write_text("")
     assert "cannot be created" in make_private_folder(
         str(tmp_path / "file" / "x")
@@ -157,9 +158,9 @@ def test_untrusted_cache_compiles_into_a_private_folder(
         loaded.append((path, path.read_bytes()))
         return "a library"
 
-    monkeypatch.setattr(library, "build", stub)
+    monkeypatch.setattr(build, "build", stub)
     monkeypatch.setattr(library, "Library", load)
-    monkeypatch.setattr(library, "find_compiler", lambda: "c++")
+    monkeypatch.setattr(build, "find_compiler", lambda: "c++")
     assert library.find_library() is None, "what only asks compiles nothing"
     assert [library.load_library(), library.load_library()] == ["a library"] * 2
     ((path, data),) = loaded
@@ -179,8 +180,8 @@ def test_library_of_another_user_is_not_found(monkeypatch: pytest.MonkeyPatch) -
         for folder, mode in ((Path(place), 0o755), (shared, 0o1777)):
             folder.chmod(mode)
         monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
-        monkeypatch.setattr(library, "FOLDER", shared)
-        target = build.cached_library()
+        monkeypatch.setattr(build, "FOLDER", shared)
+        target = library_cache.cached_library()
         assert target is not None
 
         def plant() -> str:
@@ -198,10 +199,10 @@ def test_library_of_another_user_is_not_found(monkeypatch: pytest.MonkeyPatch) -
         run_as(NOBODY, lambda: str(link.symlink_to(mine)))
         assert "belongs to user 65534" in find_foreign(str(target))
         link.unlink()
-        assert run_as(NOBODY, lambda: build.find_cached()[1]) == ""
+        assert run_as(NOBODY, lambda: library_cache.find_cached()[1]) == ""
         home = Path(place) / "home"  # root with the home of another user, as in containers
         home.mkdir(mode=0o700)
         os.chown(home, 1000, 1000)
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", str(home))
-        assert f"{home} belongs to user 1000" in build.find_cached()[1]
+        assert f"{home} belongs to user 1000" in library_cache.find_cached()[1]

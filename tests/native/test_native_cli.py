@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llamath.native import library
+from llamath.native import library, library_cache
+from llamath_native import build
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
 from support.typed_commands import Typed
 
@@ -121,19 +122,38 @@ def test_missing_library_is_explained(
     folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library.load_library.cache_clear()
-    monkeypatch.setattr(library, "find_cached", lambda *_: (None, ""))
-    monkeypatch.setattr(library, "find_compiler", lambda: None)
+    monkeypatch.setattr(library_cache, "find_cached", lambda *_: (None, ""))
+    monkeypatch.setattr(build, "find_compiler", lambda: None)
     try:
         result = typed("run", folder, "The cat", "--max-tokens", 2)
         assert result.status == 0
         assert (
-            "using torch: the native engine was not compiled when llamath was installed"
-            in " ".join(result.err.split())
+            "using torch: the native engine is not compiled, as no C++ compiler was found (install "
+            "g++ or clang++)" in " ".join(result.err.split())
         )
-        assert "install g++ or clang++, then install llamath again" in " ".join(result.err.split())
         assert typed("run", folder, "The cat", "--engine", "native").status == 2
     finally:
         library.load_library.cache_clear()
+
+
+def test_engines_that_cannot_be_loaded_say_what_builds_them(
+    folder: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, name, value, message in (
+        (sys.modules, "llamath_native.build", None, "the native engine is not installed"),
+        (vars(library), "VERSION", -1, "belongs to another version of llamath"),
+    ):
+        library.load_library.cache_clear()
+        try:
+            with monkeypatch.context() as patch:
+                patch.setitem(place, name, value)
+                refused = typed("run", folder, "The cat", "--engine", "native")
+                said = " ".join(refused.err.split())
+                assert refused.status == 2 and message in said and "pip install ./native" in said
+                on_torch = typed("run", folder, "The cat", "--max-tokens", 2)
+                assert on_torch.status == 0 and message in " ".join(on_torch.err.split())
+        finally:
+            library.load_library.cache_clear()
 
 
 def test_int8_and_device_are_refused_elsewhere(folder: Path, typed: Typed) -> None:

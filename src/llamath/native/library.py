@@ -14,17 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..utils.errors import LlamathError
-from .build import (
-    FOLDER,
-    LIBRARY,
-    CompilerError,
-    build,
-    build_cached,
-    find_cached,
-    find_compiler,
-    find_foreign_temporary,
-    own_paths,
-)
 from .native_operations import VERSION, View
 
 F32, F16, I8, BF16 = 0, 1, 24, 30
@@ -164,7 +153,6 @@ class GroupComparison(Structure):
 
 
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "version": (c_int32, ()),
     "path": (c_char_p, ()),
     "num_paths": (c_int32, ()),
     "path_name": (c_char_p, (c_int32,)),
@@ -204,39 +192,43 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 arguments."""
 
 
-class Library:
-    """The functions of the loaded library, as attributes without their prefix."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path
-        library = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _FUNCTIONS.items():
-            function = getattr(library, f"llamath_{name}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
-        if self.version() != VERSION:
-            raise OSError(f"{path} has version {self.version()}, expected {VERSION}")
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        raise AttributeError(name)
+_INSTALL = "in the folder of llamath's sources, pip install ./native"
 
 
 class NoLibrary(LlamathError):
     """The native library is missing and cannot be built."""
 
 
+class Library:
+    """The functions of the loaded library, as attributes without their prefix."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path
+        library = ctypes.CDLL(str(path))
+        library.llamath_version.restype = c_int32
+        if library.llamath_version() != VERSION:
+            raise NoLibrary(
+                f"the native engine {path} belongs to another version of llamath", hint=_INSTALL
+            )
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"llamath_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(name)
+
+
 @lru_cache(maxsize=1)
 def load_library() -> Library:
-    """Return the library: that of the package, or in a checkout of the sources one that is built
-    at first use.
+    """Return the library: that of the package `llamath_native`, or in a checkout of the sources one
+    that is built at first use.
     """
     with _find_or_build() as path:
         try:
             return Library(path)
         except (OSError, AttributeError) as error:
-            raise NoLibrary(
-                f"the native engine cannot be loaded: {error}", hint="install llamath again"
-            ) from None
+            raise NoLibrary(f"the native engine cannot be loaded: {error}", hint=_INSTALL) from None
 
 
 def find_library() -> Library | None:
@@ -257,6 +249,12 @@ def _find() -> Path | None:
     on the way to it, and nobody else can write there: between this check and the loading, only they
     could replace it.
     """
+    try:
+        from llamath_native.build import FOLDER, LIBRARY, own_paths
+    except ImportError:
+        raise NoLibrary("the native engine is not installed", hint=_INSTALL) from None
+    from .library_cache import find_cached
+
     if (path := FOLDER / LIBRARY).exists():
         return path
     return find_cached()[0] or find_cached(own_paths())[0]
@@ -270,11 +268,14 @@ def _find_or_build() -> Iterator[Path]:
     if (found := _find()) is not None:
         yield found
         return
+    from llamath_native.build import LIBRARY, CompilerError, build, find_compiler, own_paths
+
+    from .library_cache import build_cached, find_cached, find_foreign_temporary
+
     if find_compiler() is None or os.environ.get("LLAMATH_NO_BUILD"):
         raise NoLibrary(
-            "the native engine was not compiled when llamath was installed, as no C++ compiler "
-            "was found",
-            hint="install g++ or clang++, then install llamath again",
+            "the native engine is not compiled, as no C++ compiler was found",
+            hint="install g++ or clang++",
         )
     paths, foreign = own_paths(), find_foreign_temporary()
     if foreign:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llamath.native.build import build_cached, find_cached
+from llamath.native.library_cache import build_cached, find_cached
 
 F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, I8, BF16, MXFP4 = 0, 1, 2, 8, 12, 13, 14, 24, 30, 39
 FAST, EXACT = 0, 1

@@ -1,9 +1,9 @@
 """The C++ library under the address and undefined-behavior sanitizers, interpreter included: `make
 sanitize`.
 
-Kernels of every instruction set are called on random shapes (tests/native/sanitize.cpp); then the
+Kernels of every instruction set are called on random shapes (sanitize.cpp); then the
 whole library runs mutated configs of the tiny models, mutated programs and mutated passes
-(tests/native/engine_mutations.py). A report of a sanitizer, a crash or a hang fails. A run that was
+(engine_mutations.py). A report of a sanitizer, a crash or a hang fails. A run that was
 cut off goes on with `--configs-from N` or `--programs-from N`.
 """
 
@@ -21,16 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from llamath.native.build import (
-    LIBRARY,
-    cached_library,
-    commands,
-    find_cached,
-    find_compiler,
-    source_hash,
-)
+from llamath.native.library_cache import cached_library, find_cached
+from llamath_native.build import LIBRARY, commands, find_compiler, source_hash
 
-TESTS = Path(__file__).parents[1] / "tests" / "native"
+TESTS = Path(__file__).parent
 FLAGS = ("-O1", "-g1", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=1024:"

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamath.native import build
-from native.kernel_library import (
+from kernel_library import (
     BF16,
     EXACT,
     F16,
@@ -39,7 +38,10 @@ from native.kernel_library import (
     build_library,
     pointer,
 )
+from llamath.native.library_cache import cached_library
+from llamath_native import build
 
+pytestmark = pytest.mark.slow
 PATHS = ("reference", *build.PATHS.get(build.machine(), ("generic",)))
 TYPES = {
     F32: "F32",
@@ -110,7 +112,7 @@ def test_commands_for_one_path_compile_it_beside_the_reference(tmp_path: Path) -
     assert {y for x in each for y in x if y.startswith("-DLLAMATH_PATH=")} == {
         f"-DLLAMATH_PATH={x}" for x in own
     }
-    assert build.cached_library(own) != build.cached_library()
+    assert cached_library(own) != cached_library()
 
 
 @pytest.fixture

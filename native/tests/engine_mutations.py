@@ -2,7 +2,7 @@
 
     LD_PRELOAD=libasan.so python engine_mutations.py LIBRARY configs|programs SEED FIRST LAST PROGRESS COUNTS
 
-Case `i` depends on the seed and on `i` alone, and its number is in the file PROGRESS while it runs, so that `tools/sanitize.py` can go on after
+Case `i` depends on the seed and on `i` alone, and its number is in the file PROGRESS while it runs, so that `sanitize.py` can go on after
 a case that ends the process. COUNTS has the number of cases by outcome, as JSON.
 """
 
@@ -44,7 +44,7 @@ from llamath.native.program import Program
 from llamath.native.weights import Stored
 from llamath.utils.errors import LlamathError
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2] / "tests"
 CONFIGS = [
     config
     for path in sorted(TESTS.glob("tiny*/*.json"))

@@ -1,7 +1,7 @@
-"""Compile the native engine: the interpreter, and the kernels once for each instruction set. Only
-the standard library is needed.
+"""Compile the library: the interpreter, and the kernels once for each instruction set.
 
 Called by the build hook of the package, by `make`, and at first use in a checkout of the sources.
+Only the standard library is needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-SOURCES = FOLDER if (FOLDER / "program.h").is_file() else FOLDER.parents[2] / "native"
-"""The C++ sources: in the package, or in a checkout beside `src`."""
+SOURCES = FOLDER if (FOLDER / "program.h").is_file() else FOLDER.parent
+"""The C++ sources: in the package, or in a checkout around it."""
 LIBRARY = "libllamath.so"
 """File name of the library, in the package's folder where it was built with it."""
 _FLAGS = (
@@ -202,73 +202,3 @@ def _run(command: Sequence[str]) -> None:
         raise CompilerError(
             f"{command[0]} failed for {Path(command[-1]).name}: {done.stderr.strip()[-2000:]}"
         )
-
-
-def cached_library(paths: Sequence[str] = ()) -> Path | None:
-    """Return where a checkout of the sources keeps its library for these instruction sets, or
-    for all; None without a cache folder.
-    """
-    from ..utils.private_folder import user_folder
-
-    folder = user_folder("XDG_CACHE_HOME", ".cache")
-    return (
-        None
-        if folder is None
-        else Path(folder) / f"native-{source_hash(find_compiler() or '', paths)}" / LIBRARY
-    )
-
-
-def find_cached(paths: Sequence[str] = ()) -> tuple[Path | None, str]:
-    """Return the library in the cache, if it is there, and why it must not be loaded or written,
-    if others could change it.
-    """
-    from ..utils.private_folder import find_foreign
-
-    library = cached_library(paths)
-    if library is None:
-        return None, "there is no cache folder: HOME is not set"
-    problem = find_foreign(str(library.parent)) or find_foreign(str(library))
-    return (library if not problem and library.is_file() else None), problem
-
-
-def build_cached(paths: Sequence[str] = ()) -> Path:
-    """Compile the library into the cache, whose folders are made for this user alone;
-    `find_cached` says before whether it can be.
-    """
-    from ..utils.private_folder import make_private_folder
-
-    library = cached_library(paths)
-    problem = (
-        "there is no cache folder" if library is None else make_private_folder(str(library.parent))
-    )
-    if problem or library is None:
-        raise CompilerError(problem)
-    return build(library, paths=paths)
-
-
-def find_foreign_temporary() -> str:
-    """Return why another user could change files in a new temporary folder, in which objects are
-    compiled, or an empty string.
-    """
-    from ..utils.private_folder import find_foreign
-
-    return find_foreign(os.path.join(tempfile.gettempdir(), "llamath"))
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Compile into a file, or with --cached to where a checkout keeps its library; with --own
-    for this processor alone.
-    """
-    paths = own_paths() if "--own" in arguments else ()
-    files = [x for x in arguments if not x.startswith("--")]
-    try:
-        if "--cached" not in arguments:
-            build(Path(files[0]) if files else FOLDER / LIBRARY, paths=paths)
-        elif find_cached(paths)[0] is None and find_cached()[0] is None:
-            build_cached(paths)
-    except CompilerError as error:
-        raise SystemExit(f"{error}") from None
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
