@@ -30,7 +30,7 @@ from llamath.analysis.storage.quantized_tensors import (
     mtp_quantized_tensors,
     quantized_tensors,
 )
-from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.format_names import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.hardware.kernel_rates import benchmark_sources
 from llamath.questions.layout import Layout

@@ -150,9 +150,9 @@ FAULTS = (
     # Files: formats, layouts, checks
     Fault(
         "MXFP8 has a scale for 16 values",
-        "src/llamath/checkpoint/quantization/matrix_formats.py",
-        'MatrixPart(f".{scale}", "U8", (OUT, per(IN, 32))),',
-        'MatrixPart(f".{scale}", "U8", (OUT, per(IN, 16))),',
+        "src/llamath/checkpoint/quantization/shared/scaled_bytes.py",
+        'f".{scale} U8 out in/32"',
+        'f".{scale} U8 out in/16"',
     ),
     Fault(
         "rows of q and k permuted to pairs instead of back to halves",

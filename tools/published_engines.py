@@ -29,7 +29,7 @@ from llamath.analysis.size.serving.paged_cache import (
 )
 from llamath.analysis.size.serving.rank_shapes import EngineLayout
 from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
-from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.format_names import parse_weight_format
 from llamath.engines import Engine, find_engine
 from llamath.hardware import find_device
 from llamath.questions.layout import Layout

@@ -28,7 +28,7 @@ from llamath.analysis.size.memory.gpu_shards import ShardedModel, WeightRead
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest, memory
 from llamath.analysis.size.memory.speed_limits import find_roof, speed_limits
 from llamath.analysis.storage.parallel_layout import layout_problems
-from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
+from llamath.checkpoint.quantization.format_names import WEIGHT_FORMATS, compute_rate
 from llamath.cli import cli
 from llamath.core.tree import fold
 from llamath.questions.layout import Layout
@@ -371,7 +371,14 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
         "fp32",
         "fp16",
     )
-    assert set(COMPUTE_RATES.values()) <= set(hardware.DTYPES)
+    assert (
+        {"", "fp8", "int8", "fp4"}
+        < {compute_rate(x) for x in WEIGHT_FORMATS}
+        <= {
+            "",
+            *hardware.DTYPES,
+        }
+    )
 
 
 @pytest.mark.parametrize(

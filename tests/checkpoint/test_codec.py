@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.storage.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
-from llamath.checkpoint.quantization.schemes import Packing, find_packings
+from llamath.checkpoint.quantization.packed_tensors import Packing
+from llamath.checkpoint.quantization.registry import find_packings
 from support import quantized_headers as make
 from support.reference_data import truth
 

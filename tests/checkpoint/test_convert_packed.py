@@ -18,7 +18,7 @@ import llamath
 from llamath.analysis.check.verify.check_checkpoint import verify_checkpoint
 from llamath.analysis.storage.quantized_tensors import quantized_tensors
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.format_names import parse_weight_format
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import (
     ConversionReport,

@@ -17,10 +17,10 @@ from llamath.checkpoint.formats.number_arrays import StoredArray
 from llamath.checkpoint.quantization.dequantizers import (
     dequantize,
     open_packed,
-    packed_weights,
     why_not_dequantized,
 )
-from llamath.checkpoint.quantization.schemes import find_packings
+from llamath.checkpoint.quantization.packed_tensors import packed_weights
+from llamath.checkpoint.quantization.registry import find_packings
 from llamath.utils.errors import LlamathError
 from support import quantized_headers
 

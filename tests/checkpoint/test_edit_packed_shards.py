@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 import llamath  # noqa: E402
 from llamath.checkpoint.formats.number_arrays import StoredArray  # noqa: E402
 from llamath.checkpoint.open import open_checkpoint, packings_of  # noqa: E402
-from llamath.checkpoint.quantization.dequantizers import dequantize, packed_weights  # noqa: E402
+from llamath.checkpoint.quantization.dequantizers import dequantize  # noqa: E402
+from llamath.checkpoint.quantization.packed_tensors import packed_weights  # noqa: E402
 from llamath.utils.errors import LlamathError  # noqa: E402
 from support.edited_checkpoints import edit  # noqa: E402
 from support.packed_linears import GROUP, PACKERS, QUANTIZATION_CONFIGS  # noqa: E402

@@ -20,7 +20,7 @@ from llamath.analysis.storage.quantized_tensors import (
     mtp_quantized_tensors,
     quantized_tensors,
 )
-from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.format_names import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli
 from support.csv_tables import csv_rows

@@ -18,8 +18,12 @@ from llamath.analysis.storage.quantized_tensors import mtp_bytes, mtp_quantized_
 from llamath.analysis.storage.weight_bytes import GGUFNaming, WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
+from llamath.checkpoint.quantization.format_names import (
+    FILE_TYPES,
+    WEIGHT_FORMATS,
+    parse_weight_format,
+)
 from llamath.checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types
-from llamath.checkpoint.quantization.schemes import FILE_TYPES, WEIGHT_FORMATS, parse_weight_format
 from llamath.model import FamilyModel, Model, with_family
 from llamath.utils.errors import LlamathError
 from support import quantized_headers

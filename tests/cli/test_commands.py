@@ -207,7 +207,7 @@ def test_frequent_commands_import_only_what_they_need(args: tuple[str, ...]) -> 
             "concurrent.futures",
             "hashlib",
             "logging",
-            "llamath.checkpoint.quantization.schemes",
+            "llamath.checkpoint.quantization.registry",
         }
 
 

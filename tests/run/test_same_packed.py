@@ -16,7 +16,8 @@ import llamath
 from llamath.analysis.check.same.compare_checkpoints import compare_checkpoints
 from llamath.analysis.check.same.same_report import SameReport
 from llamath.checkpoint.formats.number_arrays import StoredArray
-from llamath.checkpoint.quantization.dequantizers import OpenedPacked, PackedWeight, open_packed
+from llamath.checkpoint.quantization.dequantizers import OpenedPacked, open_packed
+from llamath.checkpoint.quantization.packed_tensors import PackedWeight
 from support.planted_checkpoints import LLAMA, Tensors, random_tensors, save_folder
 
 torch.set_num_threads(1)

@@ -25,8 +25,9 @@ from .naming.stored_layouts import (
     split_tensor,
     undo_layout,
 )
-from .quantization.dequantizers import OpenedPacked, PackedWeight, open_packed
+from .quantization.dequantizers import OpenedPacked, open_packed
 from .quantization.ggml_values import GGML_DECODERS, Blocks, decode_ggml, swap_ggml_bytes
+from .quantization.packed_tensors import PackedWeight
 from .quantization.rounding_bounds import (
     CODEBOOK_ERRORS,
     MANTISSA_BITS,
@@ -51,9 +52,6 @@ _ROW_WORDS, _VALUE_WORDS = (
     frozenset(("heads", "each", "rows", "quarters", "rotary", "tiled")),
     frozenset(("shifted", "decay")),
 )
-_OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
-"""Kinds of packed weights that are dequantized as [out, in] even where plain files store the
-matrix transposed."""
 _MAX_FLIPPED_BYTES = 1 << 26
 """Larger matrices that are stored transposed are read column by column."""
 _LARGEST_THRESHOLD = 31 << 20
@@ -445,7 +443,7 @@ class CanonicalReader:
             mine = [x for x in leaves if x.indices[1:] == expert] if is_stacked else leaves
             if i == 0:
                 template = locate_weights(
-                    self._tree, scheme, mine, packed is not None and packed.kind in _OUTPUTS_FIRST
+                    self._tree, scheme, mine, packed is not None and packed.is_outputs_first
                 )
             for leaf, place in zip(mine, template, strict=True):
                 self._places[leaf.path] = place._replace(matrix=expert[0] if expert else 0)

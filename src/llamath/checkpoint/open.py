@@ -499,11 +499,11 @@ def packings_of(
     """Return the packings of tensors by name; `quantization` is the config's section on packed
     weights.
 
-    If no dtype suggests any, the table of quantization schemes is not imported.
+    If no dtype suggests any, the producers of quantizations are not imported.
     """
     if _PLAIN_DTYPES.issuperset(manifest.columns.dtype):
         return {}
-    from .quantization.schemes import find_packings
+    from .quantization.registry import find_packings
 
     return find_packings(manifest.tensors, quantization)
 

@@ -16,8 +16,9 @@ from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
-from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
+from ..checkpoint.quantization.dequantizers import why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
+from ..checkpoint.quantization.packed_tensors import packed_weights
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.tree import Block, Stack, walk
 from ..loading import STORED_INSTEAD, load_family

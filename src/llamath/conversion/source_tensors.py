@@ -9,13 +9,12 @@ from typing import Any, Protocol
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.number_arrays import StoredArray, require_numpy
-from ..checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized
+from ..checkpoint.quantization.dequantizers import iter_dequantized
+from ..checkpoint.quantization.packed_tensors import PackedWeight
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..utils.errors import ConvertError, safe
 
 Shape = tuple[int, ...]
-_TRANSPOSED_KINDS = frozenset(("awq", "gptq", "mxfp4"))
-"""Packings that store [out, in] of a weight that the model itself may define as [in, out]."""
 
 
 class SourceTensor(Protocol):
@@ -101,7 +100,7 @@ class PackedTensor:
     @property
     def is_transposed(self) -> bool:
         """Whether the shape is [out, in] also where the model defines the weight as [in, out]."""
-        return self.kind in _TRANSPOSED_KINDS
+        return self._weight.is_outputs_first
 
     def read(self, reader: TensorReader, first: int, last: int) -> bytes:
         """Return these rows."""

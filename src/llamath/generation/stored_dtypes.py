@@ -8,9 +8,9 @@ from typing import Any
 
 from ..analysis.check.verify.verified_checkpoint import VerifiedCheckpoint
 from ..checkpoint.naming.stored_layouts import group_by_stored_name
-from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
+from ..checkpoint.quantization.dequantizers import why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
-from ..checkpoint.quantization.packed_tensors import Packing
+from ..checkpoint.quantization.packed_tensors import Packing, packed_weights
 from ..utils.errors import LlamathError, safe
 
 FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")

@@ -23,8 +23,9 @@ from ..checkpoint.naming.stored_layouts import (
     stack_experts,
     undo_layout,
 )
-from ..checkpoint.quantization.dequantizers import iter_dequantized, packed_weights
+from ..checkpoint.quantization.dequantizers import iter_dequantized
 from ..checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
+from ..checkpoint.quantization.packed_tensors import packed_weights
 from ..checkpoint.tensor_reader import MergedTensor
 from ..core.tree import Leaf
 from ..generation.mapped_files import MappedFiles
@@ -34,9 +35,6 @@ from .program import Program, ProgramWeight
 from .rotary_pairs import LAYOUT, has_stored_pairs
 
 _PLAIN = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8", "I64": "<i8", "I32": "<i4"}
-_OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
-"""Quantization schemes whose values are [out, in] also where the model stores the plain matrix
-transposed."""
 _NAMES = {number: name for name, number in TYPES.items()} | {I8: "int8"}
 
 
@@ -229,7 +227,7 @@ class WeightStore:
                 packed, self._stored_array, self.checkpoint.stored.quantization
             )
             x = np.concatenate(list(pieces)).reshape(shape)
-            return x.swapaxes(-1, -2) if is_transposed and packed.kind in _OUTPUTS_FIRST else x
+            return x.swapaxes(-1, -2) if is_transposed and packed.is_outputs_first else x
         tensor = self.checkpoint.stored.tensors[name]
         parts = [self._part_values(part) for part in tensor.parts]
         if len(parts) == 1:

@@ -31,7 +31,7 @@ def find_format(name: str) -> WeightFormat:
     """
     if name in PLAIN_FORMATS:
         return PLAIN_FORMATS[name]
-    from ...checkpoint.quantization.schemes import parse_weight_format
+    from ...checkpoint.quantization.format_names import parse_weight_format
 
     return parse_weight_format(name)
 

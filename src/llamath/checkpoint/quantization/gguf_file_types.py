@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ..formats.dtypes import DTYPES
-from .schemes import FILE_TYPES
+from .format_names import FILE_TYPES
 
 _BELOW_3_BITS = frozenset("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M".split())
 """File types of less than about three bits, which have their own rules."""

@@ -37,9 +37,13 @@ GROUP_ROLES = {
 }
 """Names of companions of weights that are quantized in groups, and their roles."""
 _ROLES = _SUFFIX_ROLES | _SIBLING_ROLES
-_TRANSPOSABLE = frozenset(("awq", "gptq", "mxfp4"))
+_OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds that also store weights which some models define transposed (GPT-2's Conv1D, gpt-oss's
 experts)."""
+
+
+SCALE_DTYPES = ("F16", "BF16", "F32")
+"""Float types of scales."""
 
 
 class Packing(NamedTuple):
@@ -76,8 +80,44 @@ class Packing(NamedTuple):
             return prod(shape) in (self.elements, self.elements - 1)
         transposed = (*shape[:-2], *reversed(shape[-2:]))
         return self.shape == tuple(shape) or (
-            self.kind in _TRANSPOSABLE and self.shape == transposed
+            self.kind in _OUTPUTS_FIRST and self.shape == transposed
         )
+
+
+class PackedWeight(NamedTuple):
+    """A packed weight, and the names of the tensors that are stored for it."""
+
+    name: str  # that it would have if it were not quantized
+    kind: str
+    shape: Shape | None  # (…, out, in); None: it is in the tensors, or nowhere
+    values: str
+    companions: tuple[str, ...] = ()
+
+    @property
+    def is_outputs_first(self) -> bool:
+        """Whether the values are [out, in] also where the model stores the plain matrix
+        transposed.
+        """
+        return self.kind in _OUTPUTS_FIRST
+
+
+def packed_weights(packings: Mapping[str, Packing]) -> dict[str, PackedWeight]:
+    """Return the packed weights of a checkpoint by name."""
+    companions: dict[str, list[str]] = {}
+    for name, x in packings.items():
+        if x.role != "values":
+            companions.setdefault(x.weight, []).append(name)
+    return {
+        x.weight: PackedWeight(
+            x.weight,
+            x.kind,
+            x.shape if x.known else None,
+            name,
+            tuple(companions.get(x.weight, ())),
+        )
+        for name, x in packings.items()
+        if x.role == "values"
+    }
 
 
 class Detection:

@@ -1,8 +1,8 @@
 """`WeightFormat`: how weights are stored: in a plain dtype, packed by one scheme, as a recipe
 chooses, or as a GGUF file type.
 
-`schemes.parse_weight_format` parses the names that users write; `declared_weight_format` reads what
-a configuration declares.
+`format_names.parse_weight_format` parses the names that users write; `declared_weight_format`
+reads what a configuration declares.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...utils.record_type import Record
-from ..formats.dtypes import DType, find_dtype
+from ..formats.dtypes import find_dtype
 from . import QUANTIZATION_KEYS
 
 if TYPE_CHECKING:
@@ -89,14 +89,10 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
 
             if "expert_dtype" in config:  # DeepSeek-V4 has it outside of the section
                 section = {"expert_dtype": config["expert_dtype"], **section}
-
-            recipe = read_recipe(
-                section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization"
-            )
+            recipe = read_recipe(section, plain.unpacked_dtype, is_mlx=key == "quantization")
+            unpacked = plain.unpacked_dtype if dtype is not None else recipe.default_dtype
             return WeightFormat(
-                name=recipe.name,
-                unpacked_dtype=_unpacked_dtype(section, dtype, plain),
-                recipe=recipe,
+                name=recipe.name, unpacked_dtype=unpacked or plain.unpacked_dtype, recipe=recipe
             )
     return plain
 
@@ -104,15 +100,3 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
 def states_weight_format(config: Mapping[str, Any]) -> bool:
     """Return whether a configuration says in which format its weights were released."""
     return any(config.get(key) for key in ("dtype", "torch_dtype", *QUANTIZATION_KEYS))
-
-
-def _unpacked_dtype(section: Mapping[str, Any], dtype: DType | None, plain: WeightFormat) -> str:
-    """Return the dtype of what a recipe leaves unquantized: the config's; AWQ, GPTQ and
-    LLM.int8() write F16 if it has none.
-    """
-    method = str(section.get("quant_method", "")).lower()
-    if dtype is None and (
-        method in ("awq", "gptq") or (method == "bitsandbytes" and not section.get("load_in_4bit"))
-    ):
-        return "F16"
-    return plain.unpacked_dtype

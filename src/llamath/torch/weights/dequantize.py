@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.formats.number_arrays import StoredArray
-from ...checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized
-
-_OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
-"""Kinds whose values are [out, in] also where the model stores the plain matrix transposed
-(GPT-2's Conv1D, gpt-oss's experts)."""
+from ...checkpoint.quantization.dequantizers import iter_dequantized
+from ...checkpoint.quantization.packed_tensors import PackedWeight
 
 
 def dequantize(
@@ -35,4 +32,4 @@ def dequantize(
         result[at : at + len(piece)] = torch.from_numpy(piece)
         at += len(piece)
     result = result.view(shape)
-    return result.mT if is_transposed and x.kind in _OUTPUTS_FIRST else result
+    return result.mT if is_transposed and x.is_outputs_first else result

@@ -14,8 +14,8 @@ from ...analysis.check.verify.verified_checkpoint import StoredTensors
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Tensor as Entry
 from ...checkpoint.formats.number_arrays import StoredArray
-from ...checkpoint.quantization.dequantizers import packed_weights
 from ...checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
+from ...checkpoint.quantization.packed_tensors import packed_weights
 from ...checkpoint.tensor_reader import MergedTensor
 from ...generation.mapped_files import MappedFiles
 from ...utils.errors import LlamathError, safe

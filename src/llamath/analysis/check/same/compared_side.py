@@ -13,7 +13,7 @@ from ....checkpoint.canonical_reader import CanonicalReader, CanonicalWeight, Ro
 from ....checkpoint.formats import gguf
 from ....checkpoint.formats.source import LocalFile
 from ....checkpoint.meta_shards import drop_copies
-from ....checkpoint.quantization.dequantizers import packed_weights
+from ....checkpoint.quantization.packed_tensors import packed_weights
 from ....checkpoint.tensor_reader import MergedTensor, TensorReader
 from ....core.tree import walk
 from ....utils.record_type import Record

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import ClassVar, Literal, NamedTuple
 
-from ....checkpoint.quantization.schemes import COMPUTE_RATES
+from ....checkpoint.quantization.format_names import compute_rate
 from ....core.expr import Expr, floor_div, maximum, product, total
 from ....hardware import Device
 from ....questions.layout import Layout
@@ -112,7 +112,7 @@ def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
     supports it, else that of the activations.
     """
     plain = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}[compute]
-    return tuple(dict.fromkeys((COMPUTE_RATES.get(scheme, plain), plain, "bf16", "fp16", "fp32")))
+    return tuple(dict.fromkeys((compute_rate(scheme) or plain, plain, "bf16", "fp16", "fp32")))
 
 
 def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int) -> SpeedLimits:

@@ -193,7 +193,7 @@ def weights_memory(model: TensorModel, dtype: str = "") -> WeightsReport:
     """
     tensors = tuple(x for x in model.tensors if not x.tied)
     if dtype:
-        from ....checkpoint.quantization.schemes import parse_weight_format
+        from ....checkpoint.quantization.format_names import parse_weight_format
 
         packer = parse_weight_format(dtype)
         if packer.is_packed or packer.gguf_file_type:

@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ....checkpoint.naming.scheme import Scheme
-from ....checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ....core.blocks import Attention, Decoder
 from ....core.expr import Expr, product, total
 from ....core.latent_attention import LatentAttention
 from ....core.tree import Block, Folded, Stack, fold, runs_again
 from ....utils.record_type import Record
 from ...size.training.lora_adapters import LinearMatrix, list_matrices
+from .scale_layouts import SCALE_LAYOUTS
 
 LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
 """The kinds of matrices that quantization packs: all linear layers except routers."""

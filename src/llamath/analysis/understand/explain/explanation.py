@@ -18,7 +18,6 @@ from math import inf, log2
 from typing import ClassVar, NamedTuple
 
 from ....catalog import Preset, presets, read_preset
-from ....checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ....core.parameter_count import count_parameters
 from ....loading import Source, load_family
 from ....model import FamilyModel
@@ -34,6 +33,7 @@ from .hypotheses import Hypothesis, HypothesisSpace
 from .known_numbers import KnownNumber, could_be_product, known_numbers
 from .moves import PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
 from .priors import evidence_bits, excess_bits, vocab_prior
+from .scale_layouts import SCALE_LAYOUTS
 from .tensor_counts import MOST_TENSORS, known_tensor_counts
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from ....checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ....utils.record_type import Record
 from .adapter_sets import AdapterSet, adapter_sets
 from .explain_base import BaseModel, LayerKind
@@ -25,6 +24,7 @@ from .moves import (
     table_moves,
 )
 from .priors import CHANGED_FILES_BITS, MAX_VOCAB
+from .scale_layouts import SCALE_LAYOUTS
 
 MAX_MOVES = 3
 _MTP_SCALES = "blocks of 128×128"

@@ -1,0 +1,198 @@
+"""The producers of quantizations: `find_packings` recognizes their tensors in headers,
+`named_format` their formats by name, and `recipes.read_recipe` their configs.
+
+A row of the table has the words by which a producer is found, so that only the modules are
+imported that a config, a header or a name asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...utils.record_type import Record
+from ..formats.dtypes import GGML, PLAIN
+from ..formats.manifest import Tensor
+from .packed_tensors import Detection, PackedWeight, Packing, Shape
+
+if TYPE_CHECKING:
+    from .recipes import Recipe
+    from .shared.half_steps import Steps
+    from .shared.stored_matrix import Arrays, Rows, StoredMatrix
+    from .weight_format import WeightFormat
+
+Keys = Mapping[str, Any]
+
+
+class PackedLayout(Record):
+    """How the values of one kind of packing are read."""
+
+    open: Callable[[StoredMatrix], Rows]
+    steps: Steps | None = None  # the distances of its codes, where they are the nearest ones
+    # reads the shape that is in a tensor; what is in that one's name, and what it is called
+    stored_shape: Callable[[PackedWeight, Arrays], Shape] | None = None
+    shape_in: str = ".shape"
+    shape_words: str = "shape"
+
+
+class Producer(Record):
+    """One producer of quantizations, or a number format that several store."""
+
+    read: Callable[[Keys, str], Recipe] | None = None  # a config, with the dtype of other weights
+    # what its tensors are recognized as: the beginnings of kinds of packing
+    recognized: tuple[str, ...] = ()
+    detect: Callable[[Detection, Tensor], None] | None = None  # records the values of a weight
+    layouts: Mapping[str, PackedLayout] = {}  # kinds of packing
+    why_not: Callable[[PackedWeight, Keys], str] | None = None  # a weight is not dequantized
+    named: Callable[[str], WeightFormat | None] | None = None  # a format by the name users write
+
+
+class _Row(NamedTuple):
+    """What a producer is found by, each separated by spaces."""
+
+    module: str
+    methods: str = ""  # quant_method in configs
+    dtypes: str = ""  # of the tensors in which it looks for values
+    kinds: str = ""  # of packings
+    names: str = ""  # the beginnings of the names of its formats
+    spellings: str = ""  # of its methods in some configs
+
+
+_EIGHT_BITS = " ".join(("I8", *(x for x in PLAIN if x.startswith("F8_"))))
+_ROWS = (
+    _Row(
+        "producers.bitsandbytes",
+        "bitsandbytes",
+        "I8 U8",
+        "bnb-int8 bnb-nf4 bnb-fp4",
+        "bnb",
+        spellings="bnb",
+    ),
+    _Row("producers.bitnet", "bitnet", "U8 F4", "bitnet"),
+    _Row("producers.gptq", "gptq", "I16 I32 I64 I8", "gptq", "gptq", spellings="gptqmodel"),
+    _Row("producers.awq", "awq", "I16 I32", "awq", "awq"),
+    _Row(
+        "producers.compressed_tensors",
+        "compressed-tensors",
+        "U8 I16 I32 I64",
+        "compressed-int sparse-24 sparse-bitmask",
+        spellings="compressed_tensors",
+    ),
+    _Row("producers.mlx", "mlx", "U32", "mlx", "mlx"),
+    _Row("shared.fp4", "", "U8 F4", "mxfp4 nvfp4", "mxfp4 nvfp4"),
+    _Row("producers.eetq", "eetq", "I8", "eetq"),
+    _Row("producers.hqq", "hqq", "U8 I32", "hqq"),
+    _Row("producers.torchao", "torchao", "I8 F8_E4M3", "torchao"),
+    _Row(
+        "producers.modelopt",
+        "modelopt",
+        "U8",
+        "int4-awq",
+        spellings="modelopt_fp4 modelopt_fp8 modelopt_mixed nvfp4",
+    ),
+    _Row("producers.quark", "quark", "U8 I32", "mxfp6 quark-int4"),
+    _Row("shared.scaled_bytes", "", _EIGHT_BITS, "fp8 int8", "fp8"),
+    _Row("producers.auto_round", "auto-round", spellings="auto_round intel/auto-round"),
+    _Row("producers.fp8", "fp8 mxfp8 fbgemm_fp8"),
+    _Row("producers.mxfp4", "mxfp4"),
+)
+"""All producers; where several look at tensors of one dtype, the first that recognizes the tensor
+wins."""
+
+
+def _by_word(field: int) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for row in _ROWS:
+        for word in row[field].split():
+            found[word] = (*found.get(word, ()), row.module)
+    return found
+
+
+_BY_METHOD, _BY_DTYPE, _BY_KIND, _BY_NAME, _BY_SPELLING = map(_by_word, range(1, 6))
+METHODS = tuple(sorted(_BY_METHOD))
+"""Values of quant_method that are known."""
+
+
+@cache
+def _load(module: str) -> Producer:
+    found: Producer = import_module(f".{module}", __package__).PRODUCER
+    return found
+
+
+def producer_of_method(method: str) -> Producer | None:
+    """Return the producer of a quant_method; None if it is not known."""
+    return next((_load(x) for x in (_BY_METHOD | _BY_SPELLING).get(method, ())), None)
+
+
+def producer_of_kind(kind: str) -> Producer | None:
+    """Return the producer of a kind of packing; None if its values are not read here."""
+    return next((_load(x) for x in _BY_KIND.get(_without_bits(kind), ())), None)
+
+
+def layout_of(kind: str) -> PackedLayout | None:
+    """Return how the values of a kind of packing are read; None if they are not."""
+    owner = producer_of_kind(kind)
+    return owner.layouts[_without_bits(kind)] if owner is not None else None
+
+
+def _without_bits(kind: str) -> str:
+    return kind.rstrip("12345678") if kind.startswith("compressed-int") else kind
+
+
+def named_format(word: str) -> WeightFormat | None:
+    """Return the format that a producer has by this name, in lower case; None if none has."""
+    for module in _BY_NAME.get(word.partition("-")[0], ()):
+        if (named := _load(module).named) is not None:
+            return named(word)
+    return None
+
+
+def find_packings(tensors: Sequence[Tensor], config: Keys | None = None) -> dict[str, Packing]:
+    """Return the packing of each tensor that is part of a quantized weight, by name; `config` is
+    the `quantization_config`.
+    """
+    detectors = {x: y for x in {x.dtype for x in tensors} if (y := _detectors(x))}
+    if not detectors:
+        return {}
+    detection = Detection(tensors, config or {})
+    for x in tensors:
+        for detect in detectors.get(x.dtype, ()):
+            if x.name in detection.packings:
+                break
+            detect(detection, x)
+    if detection.packings and detection.has_cache_scales:
+        _record_cache_scales(detection)
+    return detection.packings
+
+
+@cache
+def _detectors(dtype: str) -> tuple[Callable[[Detection, Tensor], None], ...]:
+    if dtype in _BLOCK_TYPES:
+        return (_detect_blocks,)
+    producers = map(_load, _BY_DTYPE.get(dtype, ()))
+    return tuple(x.detect for x in producers if x.detect is not None)
+
+
+_BLOCK_TYPES = frozenset(x.name for x in GGML.values() if x.block > 1)
+
+
+def _detect_blocks(d: Detection, x: Tensor) -> None:
+    """Record a tensor of ggml's block types, which contain their scales; some files store one more
+    scale next to them.
+    """
+    base = x.name.removesuffix("weight")
+    roles = {
+        y.name: "scale"
+        for end in ("scale", "input_scale")
+        if (y := d.get(base + end)) is not None and len(y.shape) < 2
+    }
+    d.record(x, Packing.of_values("ggml", x.name, x.shape), roles)
+
+
+def _record_cache_scales(d: Detection) -> None:
+    """Record the scales of a KV cache in attention blocks next to packed weights."""
+    for name, x in d.tensors.items():
+        if name.endswith((".k_scale", ".v_scale")) and x.elements == 1 and name not in d.packings:
+            d.packings[name] = Packing("fp8-cache", name.rpartition(".")[0], "scale")
