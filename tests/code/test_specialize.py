@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from llamath.analysis.code.operation_code import EXPRESSIONS
 from llamath.analysis.code.specialize import Specialization, support_sources
-from llamath.analysis.code.symbols import walk
+from llamath.analysis.code.syntax.trees import fill, inner_nodes, is_same, parse, unparse, walk
 
 SOURCES = support_sources()
 
@@ -111,4 +112,26 @@ def test_each_structure_is_valid_and_mentions_only_what_it_has(function: str) ->
 
 def test_walk_visits_nodes_in_the_order_of_ast() -> None:
     for source in SOURCES.values():
-        assert list(walk(source.node)) == list(ast.walk(source.node))
+        assert list(walk(source.node)) == [x for x in ast.walk(source.node) if x._fields]
+
+
+def test_text_of_trees_has_their_meaning_and_few_brackets() -> None:
+    nested = (
+        "(a + b) * -c ** -d ** 2 - (e - f)",
+        "(a if b else c) if d else [x.y[1:, i] for i in z]",
+        "not (a or b and (c or d)) and (e, *f)[0] is not {}",
+    )
+    trees = [*map(parse, (*EXPRESSIONS.values(), *nested)), *(x.node for x in SOURCES.values())]
+    for tree in (x for y in trees for x in ast.walk(y) if isinstance(x, ast.expr)):
+        text = unparse(tree)
+        assert len(text) <= len(ast.unparse(tree))
+        part = any(isinstance(x, ast.Starred | ast.Slice) for x in (tree, *inner_nodes(tree)))
+        if not part and '"' not in text:
+            assert is_same(parse(text), tree), text
+
+
+def test_filling_a_template_leaves_its_tree() -> None:
+    before = ast.dump(parse("f(x, y, z)"))
+    absent = {"x": ast.Name("a"), "z": ast.Constant(None)}
+    assert unparse(fill("f(x, y, z)", absent)) == "f(a, y)"
+    assert ast.dump(parse("f(x, y, z)")) == before

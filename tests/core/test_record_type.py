@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+import typing
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from llamath.core.expr import Expr
 from llamath.render.report import Report
 from llamath.render.tables import Column, Part, Row, Table, Text
+from llamath.utils.named_tuple import NamedTuple
 from llamath.utils.record_type import Record, encode_json
 
 
@@ -120,3 +124,36 @@ def test_report_prints_its_tables_and_iterates_over_its_rows() -> None:
     ]
     assert found.rows() == list(found) == rows and found[0] == rows[0] and found[-1:] == rows[1:]
     assert len(found) == 2 and found and not Total(model="a", total=0)
+
+
+class Pair(NamedTuple):
+    """Two numbers."""
+
+    first: int
+    second: int = 2
+
+    @property
+    def total(self) -> int:
+        return self.first + self.second
+
+
+class TypingPair(typing.NamedTuple):
+    first: int
+    second: int = 2
+
+
+def test_named_tuples_behave_as_those_of_typing() -> None:
+    ours, theirs = Pair(5, second=7), TypingPair(5, 7)
+    assert ours == theirs == (5, 7)
+    assert (ours.first, ours.total, Pair(5)) == (5, 12, (5, 2))
+    assert ours._asdict() == theirs._asdict()
+    assert ours._replace(second=3) == theirs._replace(second=3)
+    assert pickle.loads(pickle.dumps(ours)) == copy.copy(ours) == Pair._make((5, 7)) == ours
+    assert type(copy.copy(ours)) is Pair
+    assert repr(ours) == "Pair(first=5, second=7)"
+    assert not hasattr(ours, "__dict__")
+    for wrong in (lambda: Pair(), lambda: Pair(1, 2, 3), lambda: Pair(1, third=3)):
+        with pytest.raises(TypeError, match=r"Pair\.__new__\(\)"):
+            wrong()
+    with pytest.raises(ValueError, match="third"):
+        ours._replace(third=3)

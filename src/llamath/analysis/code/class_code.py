@@ -7,7 +7,6 @@ becomes a parameter of the class (anti-unification).
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,8 @@ from ...core.tree import Block
 from ...utils.named_tuple import NamedTuple
 from .forward_code import ForwardWriter, Line
 from .recorded_code import Body
-from .symbols import (
-    DIM,
-    NUMBER,
-    Rewriter,
-    clone,
-    is_dimension,
-    is_number,
-    parse,
-    tag_of,
-    unparse,
-    walk,
-)
+from .symbols import DIM, NUMBER, is_dimension, is_number, tag_of
+from .syntax.trees import Rewriter, changed, is_same, parse, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,14 +97,15 @@ class ClassCode:
 
     def _merge(self, nodes: list[Any], hint: str, *, in_forward: bool) -> Any:
         """Return one tree for several, with a parameter for each part that differs."""
-        if len(nodes) == 1 or len({ast.dump(x) for x in nodes}) == 1:
-            return nodes[0]
-        first = copy.copy(nodes[0])
-        if all(isinstance(x, ast.BinOp) and type(x.op) is type(first.op) for x in nodes):
-            for side in ("left", "right"):  # H₁ · h and H₂ · h differ in one letter
-                parts = [getattr(x, side) for x in nodes]
-                setattr(first, side, self._merge(parts, hint, in_forward=in_forward))
+        first, *others = nodes
+        if all(is_same(first, x) for x in others):
             return first
+        if all(isinstance(x, ast.BinOp) and type(x.op) is type(first.op) for x in nodes):
+            sides = (  # H₁ · h and H₂ · h differ in one letter
+                self._merge([getattr(x, side) for x in nodes], hint, in_forward=in_forward)
+                for side in ("left", "right")
+            )
+            return ast.BinOp(next(sides), first.op, next(sides))
         if any(map(is_dimension, nodes)):
             names = (y.id for x in nodes for y in walk(x) if isinstance(y, ast.Name))
             letter = next((x.removeprefix(DIM) for x in names if x.startswith(DIM)), hint)
@@ -130,29 +120,29 @@ class ClassCode:
             return self._hole(nodes, hint, in_forward)
         if isinstance(first, ast.ListComp) and len({_blank_text(x) for x in nodes}) > 1:
             return self._hole(nodes, hint, in_forward)  # each of its modules is made anew
+        merged: dict[str, Any] = {}
         for field, value in ast.iter_fields(first):
             own = [getattr(x, field) for x in nodes]
             if isinstance(value, list):
                 if len({len(x) for x in own}) > 1:
                     return self._hole(nodes, hint, in_forward)
-                merged = [
+                merged[field] = [
                     self._merge(list(x), hint, in_forward=in_forward)
                     if isinstance(x[0], ast.AST)
                     else x[0]
                     for x in zip(*own, strict=True)
                 ]
-                setattr(first, field, merged)
             elif isinstance(value, ast.AST):
-                setattr(first, field, self._merge(own, hint, in_forward=in_forward))
+                merged[field] = self._merge(own, hint, in_forward=in_forward)
             elif len({repr(x) for x in own}) > 1:
                 return self._hole(nodes, hint, in_forward)
-        return first
+        return changed(first, **merged)
 
     def _hole(self, nodes: list[Any], hint: str, in_forward: bool) -> ast.expr:
         """Return a parameter; equal numbers share one, modules never do."""
         sizes = all(is_number(x) or is_dimension(x) for x in nodes)
         assert sizes or not in_forward, "variants of one class compute the same"
-        key = tuple(map(ast.dump, nodes))
+        key = tuple(map(unparse, nodes))
         has_calls = any(isinstance(y, ast.Call) for y in walk(nodes))
         key += (str(len(self._holes)),) if has_calls else ()
         if key not in self._holes:
@@ -164,7 +154,7 @@ class ClassCode:
             if all(map(is_number, nodes)):
                 self.numeric.add(name)
             for x, tree in zip(self.variants, nodes, strict=True):
-                self.arguments[id(x.block)].append(clone(tree))
+                self.arguments[id(x.block)].append(tree)
         return parse(f"self.{self._holes[key]}" if in_forward else self._holes[key])
 
     def _sort_parameters(self) -> None:
@@ -176,8 +166,8 @@ class ClassCode:
         self.parameters = [self.parameters[i] for i in order]
 
     def _find_names(self) -> None:
-        in_forward = _names(x.tree for x in self.lines)
-        in_init = _names(x.tree for x in self.attributes)
+        in_forward = names_in(x.tree for x in self.lines)
+        in_init = names_in(x.tree for x in self.attributes)
         read = {y.attr for x in self.lines for y in walk(x.tree) if isinstance(y, ast.Attribute)}
         own = {x.name for x in self.attributes}
         # placeholders that forward reads, parameters that it does, and whether any needs the config
@@ -191,15 +181,14 @@ class ClassCode:
         """Return the expression that makes one of its blocks."""
         call = ast.Call(ast.Name(self.name), [ast.Name("c")] if self.needs_config else [], [])
         for name, x in zip(self.parameters, self.arguments[id(block)], strict=True):
-            tree = clone(x)
             if name in self.numeric:
-                call.keywords.append(ast.keyword(name, tree))
+                call.keywords.append(ast.keyword(name, x))
             else:
-                call.args.append(tree)
+                call.args.append(x)
         return call
 
 
-def _names(trees: Iterable[ast.AST]) -> list[str]:
+def names_in(trees: Iterable[ast.AST]) -> list[str]:
     """Return the names in trees, each once, in order."""
     found: dict[str, None] = {}
     for x in trees:
@@ -211,29 +200,29 @@ def _add_names(tree: ast.AST, found: dict[str, None]) -> None:
     if isinstance(tree, ast.Name):
         found[tree.id] = None
         return
+    own = vars(tree)
     for name in tree._fields:
-        value = getattr(tree, name, None)
-        for child in value if isinstance(value, list) else (value,):
-            if isinstance(child, ast.AST):
+        value = own.get(name)
+        if isinstance(value, ast.AST):
+            _add_names(value, found)
+        elif type(value) is list:
+            for child in value:
                 _add_names(child, found)
 
 
-class _Blank(Rewriter, ast.NodeTransformer):
+class _Blank(Rewriter):
     """Puts one name in the place of numbers and dimensions."""
 
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        return node if isinstance(node.value, str) else ast.Name("number")
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Name("number") if node.id.startswith((DIM, NUMBER)) else node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        return ast.Name("number") if is_dimension(node) else self.generic_visit(node)
+    def visit(self, node: Any) -> Any:
+        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if not text and (is_number(node) or is_dimension(node)):
+            return ast.Name("number")
+        return super().visit(node)
 
 
 def _blank_text(tree: ast.AST) -> str:
     """Return the text of a tree without numbers and dimensions."""
-    return unparse(_Blank().visit(clone(tree)))
+    return unparse(_Blank().visit(tree))
 
 
 def _general(shapes: list[str]) -> str:

@@ -16,13 +16,14 @@ from ...utils.errors import safe
 from ...utils.record_type import Record
 from .checkpoint_names import hf_attributes as attributes_of
 from .checkpoint_names import name_rows, other_formats, views
-from .class_code import ClassCode
+from .class_code import Attribute, ClassCode, names_in
 from .class_words import class_summary
 from .forward_code import Line
 from .line_breaks import WIDTH, break_line, with_comment, wrap
 from .model_code import ModelWriter
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, Rewriter, clone, tag_of, unparse, walk
+from .symbols import DIM, NUMBER, tag_of
+from .syntax.trees import Rewriter, changed, is_same, unparse, walk
 
 
 class FileLine(Record):
@@ -72,7 +73,7 @@ _FIRST = ("d", "H", "K", "h", "F", "V", "L")
 """The letters that most models have, which come first."""
 
 
-class _Resolve(Rewriter, ast.NodeTransformer):
+class _Resolve(Rewriter):
     """Puts attributes of the config, or of the module, in the place of symbols."""
 
     def __init__(self, owner: str, fields: Mapping[str, str], taken: Iterable[str] = ()) -> None:
@@ -80,35 +81,36 @@ class _Resolve(Rewriter, ast.NodeTransformer):
         self._fields = fields
         self._taken = frozenset(taken)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if unparse(node.func) in ("nn.Linear", "nn.LayerNorm"):  # they have a bias by default
-            node.keywords = [x for x in node.keywords if ast.unparse(x) != "bias=True"]
-        return self.generic_visit(node)
+    def visit(self, node: Any) -> Any:
+        if isinstance(node, ast.Name) and node.id.startswith((DIM, NUMBER)):
+            name = self._fields[node.id]
+            name += "_" if name in self._taken else ""
+            return ast.Attribute(ast.Name(self._owner), name)
+        if (
+            isinstance(node, ast.Call)
+            and node.keywords
+            and unparse(node.func) in ("nn.Linear", "nn.LayerNorm")
+        ):
+            kept = [x for x in node.keywords if x.arg != "bias" or unparse(x.value) != "True"]
+            node = changed(node, keywords=kept)  # they have a bias by default
+        return super().visit(node)
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if not node.id.startswith((DIM, NUMBER)):
-            return node
-        name = self._fields[node.id]
-        name += "_" if name in self._taken else ""
-        return ast.Attribute(ast.Name(self._owner), name)
 
-
-class _Rename(Rewriter, ast.NodeTransformer):
+class _Rename(Rewriter):
     """Gives the attributes of blocks other names."""
 
     def __init__(self, writer: FileWriter, block: Block) -> None:
         self._writer = writer
         self._block = block
 
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        self.generic_visit(node)
-        owner = self._owner(node.value)
+    def visit(self, node: Any) -> Any:
+        owner = self._owner(node.value) if isinstance(node, ast.Attribute) else None
         if owner is not None:
-            node.attr = self._writer.attribute(owner, node.attr)
-        return node
+            node = changed(node, attr=self._writer.attribute(owner, node.attr))
+        return super().visit(node)
 
     def _owner(self, x: ast.expr) -> Block | None:
-        """Return the block that an expression is, before any attribute in it is renamed."""
+        """Return the block that an expression is."""
         if isinstance(x, ast.Name):
             return self._block if x.id == "self" else None
         if isinstance(x, ast.Subscript):
@@ -117,8 +119,7 @@ class _Rename(Rewriter, ast.NodeTransformer):
         if outer is None:
             return None
         assert isinstance(x, ast.Attribute)
-        own = (name for name, _ in outer.children if self._writer.attribute(outer, name) == x.attr)
-        child = getattr(outer, next(own, x.attr), None)
+        child = getattr(outer, x.attr, None)
         return next(iter(child)) if isinstance(child, Stack) else _as_block(child)
 
 
@@ -140,7 +141,7 @@ class FileWriter:
         self._views = views(model.tree, scheme, self._dimension)
         self._find_fields()
         whole = self._code.classes[-1]
-        self._has_positions = any(re.search(r"\bpos\b", unparse(x.tree)) for x in whole.lines)
+        self._has_positions = "pos" in names_in(x.tree for x in whole.lines)
         if self._has_positions:
             self._code.use_method("length")
         self.buffers = sum(
@@ -223,7 +224,7 @@ class FileWriter:
         lines = [x for part in parts for x in (*_plain("", ""), *part)]
         functions, lines = _named_functions(lines)
         text = "\n".join(x.text for x in lines)
-        modules = [x for x in ("glob", "math", "re") if re.search(rf"(?<![\w.]){x}\.", text)]
+        modules = [x for x in ("glob", "math", "re") if _uses(text, f"{x}.")]
         imports = [f"import {x}" for x in modules] + ["from dataclasses import dataclass", ""]
         imports += ["import torch", "from torch import nn"]
         if functions:
@@ -309,15 +310,17 @@ class FileWriter:
         forward = _Resolve("self", self._fields, own)
         ropes = _Pack()
         renamed = _Rename(self, code.block)
-        trees = [ropes.visit(renamed.visit(clone(x.tree))) for x in code.lines]
+        trees = [x.tree for x in code.lines]
+        trees = [renamed.visit(x) for x in trees] if self._attributes else trees
+        trees = [ropes.visit(x) for x in trees]
         arguments = ["self", *(["c"] if code.needs_config else []), *code.parameters]
-        lines = _plain(f"class {code.name}(nn.Module):", *_docstring(class_summary(code), 4), "")
-        init_line = f"    def __init__({', '.join(arguments)}):"
-        lines += _plain(*break_line(init_line), "        super().__init__()")
-        lines += _plain(*self._kept(code, own, trees, ropes))
+        head_lines = [f"class {code.name}(nn.Module):", *_docstring(class_summary(code), 4), ""]
+        head_lines += break_line(f"    def __init__({', '.join(arguments)}):")
+        head_lines += ["        super().__init__()", *self._kept(code, own, trees, ropes)]
+        lines = _plain(*head_lines, block=code.name)
 
         def made(tree: ast.expr) -> str:
-            return unparse(init.visit(clone(tree)))
+            return unparse(init.visit(tree))
 
         rows = [
             (f"        self.{self.attribute(code.block, x.name)} = {made(x.tree)}", x)
@@ -325,17 +328,19 @@ class FileWriter:
         ]
         width = max((len(a) for a, x in rows if x.note and len(a) < 66), default=0)
         for a, x in rows:
-            lines += self._attribute(a, x.note, width, x.weights)
+            lines += _attribute(a, x, width, code.name)
         head = self._model.tree.head
         if whole and head is not None and head.weight.tied:
             head_name, embed = (self.attribute(code.block, x) for x in ("head", "embed"))
-            lines += _plain(f"        self.{head_name}.weight = self.{embed}.weight")
-        lines += _plain("", *self._forward_head(code)) if code.lines else []
+            tied = f"        self.{head_name}.weight = self.{embed}.weight"
+            lines += _plain(tied, block=code.name)
+        if code.lines:
+            lines += _plain("", *self._forward_head(code), block=code.name)
         for tree, line in zip(trees, code.lines, strict=True):
-            if whole and isinstance(tree, ast.Return):
-                lines += _plain("        cache.length = length") if self._has_positions else []
-            lines += _statement(unparse(forward.visit(tree)), line)
-        return [x.replace(block=code.name) for x in lines]
+            if whole and isinstance(tree, ast.Return) and self._has_positions:
+                lines += _plain("        cache.length = length", block=code.name)
+            lines += _statement(unparse(forward.visit(tree)), line, code.name)
+        return lines
 
     def _kept(
         self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
@@ -359,19 +364,8 @@ class FileWriter:
             pairs = pairs[n:]
         init = _Resolve("c", self._fields)
         for name, tree in ropes.found.items():
-            text = unparse(init.visit(clone(tree))).replace("self.", "")
+            text = unparse(init.visit(tree)).replace("self.", "")
             yield from break_line(f"        self.{name} = {text}")
-
-    def _attribute(
-        self, text: str, note: str, width: int, weights: tuple[str, ...]
-    ) -> list[FileLine]:
-        for comment in (note, note.rpartition(", ")[0] if " parameters" in note else "", ""):
-            aligned = with_comment(text, comment, width)
-            if len(aligned) <= WIDTH:
-                return [FileLine(text=aligned, weights=weights)]
-        above = f"        # {note}"
-        lines = _plain(above) if note and len(above) <= WIDTH else []
-        return [*lines, *(FileLine(text=x, weights=weights) for x in break_line(text))]
 
     def _forward_head(self, code: ClassCode) -> list[str]:
         if code.name == "Model":
@@ -538,17 +532,16 @@ class FileWriter:
         return self._code.symbols.numbers[symbol][1]
 
 
-class _Pack(Rewriter, ast.NodeTransformer):
+class _Pack(Rewriter):
     """Puts `*self.rope` in the place of the numbers of a rotary embedding."""
 
     def __init__(self) -> None:
         self.found: dict[str, ast.expr] = {}
 
-    def visit_Starred(self, node: ast.Starred) -> ast.expr:
-        if not isinstance(node.value, ast.Tuple):
-            return node
-        text = ast.dump(node.value)
-        name = next((k for k, x in self.found.items() if ast.dump(x) == text), "")
+    def visit(self, node: Any) -> Any:
+        if not isinstance(node, ast.Starred) or not isinstance(node.value, ast.Tuple):
+            return super().visit(node)
+        name = next((k for k, x in self.found.items() if is_same(x, node.value)), "")
         if not name:
             name = "rope" if not self.found else f"rope_{len(self.found) + 1}"
             self.found[name] = node.value
@@ -563,8 +556,20 @@ def _has_path(block: Block, names: list[str]) -> bool:
     return x is not None
 
 
-def _plain(*lines: str) -> list[FileLine]:
-    return [FileLine(text=x) for x in lines]
+def _plain(*lines: str, block: str = "") -> list[FileLine]:
+    return [FileLine(text=x, block=block) for x in lines]
+
+
+def _attribute(text: str, made: Attribute, width: int, block: str) -> list[FileLine]:
+    """Return the lines that make a part, with its comment if there is room for it."""
+    note, weights = made.note, made.weights
+    for comment in (note, note.rpartition(", ")[0] if " parameters" in note else "", ""):
+        aligned = with_comment(text, comment, width)
+        if len(aligned) <= WIDTH:
+            return [FileLine(text=aligned, block=block, weights=weights)]
+    above = f"        # {note}"
+    lines = _plain(above, block=block) if note and len(above) <= WIDTH else []
+    return [*lines, *(FileLine(text=x, block=block, weights=weights) for x in break_line(text))]
 
 
 def _is_near(x: Any, value: float) -> bool:
@@ -582,14 +587,14 @@ def _place(fields: list[str], value: str) -> int:
     return fields.index(name) if value.startswith("c.") else len(fields)
 
 
-def _statement(text: str, line: Line) -> Iterator[FileLine]:
+def _statement(text: str, line: Line, block: str) -> Iterator[FileLine]:
     """Yield the lines of a statement, with its comment if there is room for it."""
     for code in text.split("\n"):
         code = f"        {code}"
         fits = (x for x in _comments(line.comment) if len(code) + len(x) + 4 <= WIDTH)
         whole = [with_comment(code, next(fits, ""))] if len(code) <= WIDTH else break_line(code)
         for x in whole:
-            yield FileLine(text=x, operations=line.operations, weights=line.weights)
+            yield FileLine(text=x, block=block, operations=line.operations, weights=line.weights)
 
 
 def _docstring(text: str, indent: int) -> list[str]:
@@ -624,12 +629,18 @@ def _named_functions(lines: list[FileLine]) -> tuple[list[str], list[FileLine]]:
     """
     pattern = re.compile(r"(?<![\w.])F\.(\w+)")
     text = "\n".join(x.text for x in lines)
-    used = set(pattern.findall(text))
-    for name in _IMPORTED:
-        if re.search(rf"(?<![\w.]){name}\(", text):
-            used.add(name)
+    used = {*pattern.findall(text), *(x for x in _IMPORTED if _uses(text, f"{x}("))}
     own = {x.text.split("(")[0].removeprefix("def ") for x in lines if x.text.startswith("def ")}
-    return sorted(used - own), [x.replace(text=pattern.sub(r"\1", x.text)) for x in lines]
+    named = (x.replace(text=pattern.sub(r"\1", x.text)) if "F." in x.text else x for x in lines)
+    return sorted(used - own), list(named)
+
+
+def _uses(text: str, beginning: str) -> bool:
+    """Whether a text has a name that begins so."""
+    at = text.find(beginning)
+    while at > 0 and (text[at - 1].isalnum() or text[at - 1] in "_."):
+        at = text.find(beginning, at + 1)
+    return at >= 0
 
 
 _IMPORTED = ("scaled_dot_product_attention", "conv1d", "softplus", "rms_norm")

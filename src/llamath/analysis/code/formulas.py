@@ -16,7 +16,8 @@ from .class_code import ClassCode
 from .code_file import FileLine, FileWriter
 from .line_breaks import wrap
 from .recorded_code import is_module
-from .symbols import DIM, NUMBER, walk
+from .symbols import DIM, NUMBER
+from .syntax.trees import unparse, walk
 
 _SAME = ("unflatten", "flatten", "float", "type_as", "expand", "view")
 """Methods that change a shape or a dtype, not the mathematics."""
@@ -97,7 +98,7 @@ class Formulas:
             ast.Starred: lambda y: self._of(y.value),
         }
         write = kinds.get(type(x))
-        return write(x) if write else ast.unparse(x)
+        return write(x) if write else unparse(x)
 
     def _name(self, x: ast.Name) -> str:
         if x.id.startswith(DIM):
@@ -108,7 +109,7 @@ class Formulas:
 
     def _binary(self, x: ast.BinOp) -> str:
         if isinstance(x.op, ast.Pow):
-            exponent = ast.unparse(x.right).strip("()")
+            exponent = unparse(x.right).strip("()")
             if exponent == "0.5":
                 return self._root(self._of(x.left))
             if exponent == "-0.5":
@@ -128,7 +129,7 @@ class Formulas:
         """Return √y of a factor 1 / √y; empty for another factor."""
         if not isinstance(x, ast.BinOp) or not isinstance(x.op, ast.Pow):
             return ""
-        return self._root(self._of(x.left)) if ast.unparse(x.right).strip("()") == "-0.5" else ""
+        return self._root(self._of(x.left)) if unparse(x.right).strip("()") == "-0.5" else ""
 
     @staticmethod
     def _is_tensor(x: ast.expr) -> bool:
@@ -143,12 +144,12 @@ class Formulas:
         name, owner = function.attr, function.value
         if name in _SAME:
             return self._of(owner)
-        root = ast.unparse(owner)
+        root = unparse(owner)
         if root == "F" and name == "linear":
-            path = ast.unparse(arguments[1]).removesuffix(".float()").removesuffix(".weight")
+            path = unparse(arguments[1]).removesuffix(".float()").removesuffix(".weight")
             return self._block(path, arguments[:1])
         if re.fullmatch(r"self(\.\w+(\[\d+\])?)*", root):
-            return self._block(ast.unparse(function), arguments)
+            return self._block(unparse(function), arguments)
         if root == "cache":
             rows = ", ".join(map(self._of, arguments[1:]))
             return f"{self._pick('cache', chr(92) + 'mathrm{cache}')} ∪ ({rows})".replace(
@@ -162,7 +163,7 @@ class Formulas:
         given = [] if root in ("torch", "F") else [owner]
         given += [y for y in arguments if not isinstance(y, ast.Constant)]
         shape = "x.shape"
-        inner = [self._of(y) for y in given if shape not in ast.unparse(y)]
+        inner = [self._of(y) for y in given if shape not in unparse(y)]
         return (
             f"{shown[self._latex]}({', '.join(inner[:1] if name in ('softmax', 'sum') else inner)})"
         )
@@ -180,7 +181,7 @@ class Formulas:
             expert = self._sub("E", "e")
             total = self._pick("Σₑ wₑ · ", r"\sum_e w_e \cdot ")
             return f"{total}{expert}({self._of(x.args[1])})"
-        kept = [y for y in x.args if ast.unparse(y) not in ("cache", "self", "pos")]
+        kept = [y for y in x.args if unparse(y) not in ("cache", "self", "pos")]
         shown = rf"\operatorname{{{name.replace('_', ' ')}}}" if self._latex else name
         return f"{shown}({', '.join(map(self._of, kept))})"
 
@@ -210,7 +211,7 @@ class Formulas:
         """Return the use of a block: a matrix W times x, a norm, or a function of its name."""
         names = re.sub(r"\[\d+\]", "", path).split(".")[1:]
         block = _part(self._code.block, names)
-        kept = [y for y in arguments if ast.unparse(y) not in ("pos", "cache")]
+        kept = [y for y in arguments if unparse(y) not in ("pos", "cache")]
         inner = ", ".join(map(self._of, kept))
         name = "_".join(names)
         if isinstance(block, Linear) and is_module(block):

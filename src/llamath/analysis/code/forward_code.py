@@ -19,7 +19,8 @@ from ..graph.node import FLOAT32, Node, UsedWeight
 from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, clone, fill, iter_nodes, parse, unparse
+from .symbols import DIM, NUMBER, iter_nodes
+from .syntax.trees import fill, part_of, unparse
 
 if TYPE_CHECKING:
     from .model_code import ModelWriter
@@ -98,8 +99,7 @@ class ForwardWriter:
     def value(self, x: Any) -> ast.expr:
         """Return the expression of an argument."""
         if isinstance(x, ast.expr):
-            copied: ast.expr = clone(x)
-            return copied
+            return x
         if isinstance(x, Node):
             c = self._producer.get(id(x))
             if c is not None and id(c) in self._inline:
@@ -145,9 +145,7 @@ class ForwardWriter:
         own = self.body.path
         if not path.startswith(own):
             raise NotWritten(f"a block of another place, {path}")
-        local = path[len(own) :].lstrip(".")
-        local = re.sub(r"\.(\d+)", r"[\1]", local)
-        return parse(f"self.{local}" if local else "self")
+        return part_of("self", path[len(own) :].lstrip("."))
 
     # Expressions
 
@@ -188,16 +186,17 @@ class ForwardWriter:
         }
         call = fill(f"f{use.template}", values)
         assert isinstance(call, ast.Call)
-        call.func = ast.Name(name)
+        by_place, by_name = list(call.args), list[ast.keyword]()
         for option in (*found.given, *found.optional):
             tag, x = use.options[option]
             if option == "slopes" and x is not None:
                 tag = "alibi_slopes"
             made = self._tagged(tag, x)
             if use.function == "route" and option in found.given:
-                call.args.append(made)
+                by_place.append(made)
             else:
-                call.keywords.append(ast.keyword(option, made))
+                by_name.append(ast.keyword(option, made))
+        call = ast.Call(ast.Name(name), by_place, by_name)
         if use.function != "rope":
             return call
         if "prompt" in found.given:
@@ -209,24 +208,18 @@ class ForwardWriter:
         if is_module(own) and getattr(own, "weight", None) is None:
             name = "rms_norm" if type(own).__name__ == "RMSNorm" else "layer_norm"
             return self.text(f"F.{name}(x, x.shape[-1:], eps=eps)", x=inputs[0], eps=block.eps)
-        target = unparse(self._inside(block.path))
+        target = self._inside(block.path)
         if type(own) is Linear and inputs[0].width == FLOAT32:
-            bias = ", bias" if own.bias is not None else ""
-            return self.text(
-                f"F.linear(x, {target}.weight.float(){bias})",
-                x=inputs[0],
-                bias=parse(f"{target}.bias.float()"),
-            )
-        arguments = {f"x{i}": x for i, x in enumerate(inputs)}
-        more = self.model.reads(own)
-        found = self.text(f"{target}({', '.join([*arguments, *more])})", **arguments)
-        if type(own) is Embedding:
-            assert isinstance(found, ast.Call)
-            if own.offset:
-                found.args[0] = ast.BinOp(found.args[0], ast.Add(), ast.Constant(int(own.offset)))
-            if float(own.scale) != 1.0:
-                scale = self.model.symbols.number(own.scale, "embedding_scale")
-                return ast.BinOp(found, ast.Mult(), scale)
+            bias = ", block.bias.float()" if own.bias is not None else ""
+            return self.text(f"F.linear(x, block.weight.float(){bias})", x=inputs[0], block=target)
+        given = [self.value(x) for x in inputs]
+        if type(own) is Embedding and own.offset:
+            given[0] = ast.BinOp(given[0], ast.Add(), ast.Constant(int(own.offset)))
+        given += [ast.Name(x) for x in self.model.reads(own)]
+        found = ast.Call(target, given, [])
+        if type(own) is Embedding and float(own.scale) != 1.0:
+            scale = self.model.symbols.number(own.scale, "embedding_scale")
+            return ast.BinOp(found, ast.Mult(), scale)
         return found
 
     # Lines
@@ -463,9 +456,9 @@ class ForwardWriter:
 def packed(call: ast.Call, given: int) -> ast.Call:
     """Return a call of `rope` whose numbers are one tuple, if there are several."""
     if given > 1:
-        numbers = [call.args.pop(), *(x.value for x in call.keywords[:given])]
-        call.args.append(ast.Starred(ast.Tuple(numbers)))
-        call.keywords = call.keywords[given:]
+        *first, theta = call.args
+        numbers = ast.Tuple([theta, *(x.value for x in call.keywords[:given])])
+        return ast.Call(call.func, [*first, ast.Starred(numbers)], call.keywords[given:])
     return call
 
 
@@ -531,12 +524,9 @@ def _mentioned_twice(c: RecordedCall) -> list[Node]:
     if op in ("act", "gated") and "quick_gelu" in str(c.arguments["activation"]):
         op = "quick_gelu"
         return [x for k, x in c.arguments.items() if k in ("x", "gate")]
-    text, names = EXPRESSIONS.get(op, ""), MENTIONED_TWICE.get(op, ())
-    return [
-        x
-        for k, x in c.arguments.items()
-        if isinstance(x, Node) and (k in names or len(re.findall(rf"\b{k}\b", text)) > 1)
-    ]
+    words = re.findall(r"\w+", EXPRESSIONS.get(op, ""))
+    names = {*MENTIONED_TWICE.get(op, ()), *(x for x in words if words.count(x) > 1)}
+    return [x for k, x in c.arguments.items() if isinstance(x, Node) and k in names]
 
 
 def _weights(c: RecordedCall) -> list[str]:

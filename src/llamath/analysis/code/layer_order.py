@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from ...core.expr import Expr
 from ...core.tree import Stack
-from .symbols import Symbols, clone, parse, unparse
+from .symbols import Symbols
+from .syntax.trees import is_same, parse, unparse, with_argument
 
 _LONGEST_PERIOD = 12
 _MOST_CHOICES = 3
@@ -52,10 +53,11 @@ def _listed(order: list[ast.expr]) -> str | None:
     """Return the expression of block i whose arguments that differ are listed, `(2, 3, 4)[i]`; None
     if they are not all numbers.
     """
-    first = clone(order[0])
-    if not all(isinstance(x, ast.Call) and ast.dump(x.func) == ast.dump(first.func) for x in order):
+    calls = [x for x in order if isinstance(x, ast.Call)]
+    first = calls[0] if len(calls) == len(order) else None
+    if first is None or not all(is_same(x.func, first.func) for x in calls):
         return None
-    columns = [[ast.unparse(y) for y in _places(x)] for x in order if isinstance(x, ast.Call)]
+    columns = [[unparse(y) for y in _places(x)] for x in calls]
     if len({len(x) for x in columns}) > 1:
         return None
     for i, values in enumerate(zip(*columns, strict=True)):
@@ -63,11 +65,7 @@ def _listed(order: list[ast.expr]) -> str | None:
             continue
         if any("(" in x for x in values):
             return None
-        listed = parse(f"({', '.join(values)})[i]")
-        if i < len(first.args):
-            first.args[i] = listed
-        else:
-            first.keywords[i - len(first.args)].value = listed
+        first = with_argument(first, i, parse(f"({', '.join(values)})[i]"))
     return unparse(first)
 
 
@@ -104,20 +102,13 @@ def _choice(a: str, b: str, condition: str) -> str:
     x, y = parse(a), parse(b)
     if isinstance(x, ast.Call) and isinstance(y, ast.Call):
         places = _places(x), _places(y)
-        if ast.dump(x.func) == ast.dump(y.func) and len(places[0]) == len(places[1]):
-            different = [
-                i
-                for i, (p, q) in enumerate(zip(*places, strict=True))
-                if ast.dump(p) != ast.dump(q)
-            ]
+        if is_same(x.func, y.func) and len(places[0]) == len(places[1]):
+            pairs = enumerate(zip(*places, strict=True))
+            different = [i for i, (p, q) in pairs if not is_same(p, q)]
             if len(different) == 1:
                 i = different[0]
                 new = parse(_choice(unparse(places[0][i]), unparse(places[1][i]), condition))
-                if i < len(x.args):
-                    x.args[i] = new
-                else:
-                    x.keywords[i - len(x.args)].value = new
-                return unparse(x)
+                return unparse(with_argument(x, i, new))
     return f"({a} if {condition} else {b})"
 
 

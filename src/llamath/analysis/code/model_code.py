@@ -24,7 +24,8 @@ from .operation_code import FIELDS_READ, READS, USES, Use
 from .recorded_code import Body, Placed, is_module, record_code
 from .refusal import NotWritten
 from .specialize import Specialization, support_sources
-from .symbols import Symbols, fill
+from .symbols import Symbols
+from .syntax.trees import fill
 
 
 class Options(NamedTuple):
@@ -224,6 +225,8 @@ class ModelWriter:
     def _own_letters(self, line: str) -> str:
         """Put this model's letters of tokens in the shapes that a line of support code names."""
         own = {"T": self.record.new_tokens.symbol, "S": self.record.past_tokens.symbol}
+        if all(x == y for x, y in own.items()):
+            return line
         return re.sub(
             r"\((?:B, )?[TS]\b[^()]*\)|\(B, [^()]*\b[TS]\)",
             lambda x: re.sub(r"\b[TS]\b", lambda y: own[y[0]], x[0]),

@@ -31,7 +31,7 @@ from ...core.positions import (
 from ...utils.named_tuple import NamedTuple
 from ..graph.node import FLOAT32
 from .refusal import NotWritten, check_fields
-from .symbols import parse
+from .syntax.trees import parse
 
 if TYPE_CHECKING:
     from ...core.tree import Block

@@ -8,12 +8,12 @@ while it runs.
 
 from __future__ import annotations
 
-import inspect
 import linecache
 import sys
 from collections.abc import Iterator
 from functools import cache
-from types import FrameType
+from inspect import CO_VARARGS
+from types import FrameType, FunctionType
 from typing import Any, cast
 
 from ...core.attention_facts import AttentionWindow
@@ -144,13 +144,21 @@ class Body:
 
 
 _OPERATIONS = [
-    name for name, x in vars(Machine).items() if inspect.isfunction(x) and name[0] != "_"
+    name for name, x in vars(Machine).items() if isinstance(x, FunctionType) and name[0] != "_"
 ]
 
 
 @cache
-def _signature(operation: str) -> inspect.Signature:
-    return inspect.signature(getattr(Machine, operation))
+def _parameters(operation: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the parameters of an operation with their defaults, or with None, and the name of the
+    one that takes all further values, if there is one.
+    """
+    method = vars(Machine)[operation]
+    code, defaults = method.__code__, method.__defaults__ or ()
+    names = code.co_varnames[1 : code.co_argcount]
+    known = zip(names[len(names) - len(defaults) :], defaults, strict=True)
+    rest = code.co_varnames[code.co_argcount :][: bool(code.co_flags & CO_VARARGS)]
+    return dict.fromkeys(names) | dict(known), list(rest)
 
 
 class CodeRecorder(GraphRecorder):
@@ -225,9 +233,9 @@ class CodeRecorder(GraphRecorder):
         results = _results(result)
         if len(results) == 1 and any(results[0] is x for x in given):
             return result  # nothing to do: a scale of 1, no rope
-        bound = _signature(name).bind(self, *given, **named)
-        bound.apply_defaults()
-        arguments = {k: v for k, v in bound.arguments.items() if k != "self"}
+        defaults, rest = _parameters(name)
+        arguments = defaults | dict(zip(defaults, given, strict=False)) | named
+        arguments |= dict.fromkeys(rest, given[len(defaults) :])
         body.calls.append(RecordedCall(name, arguments, results, remark=_remark(frame)))
         return result
 

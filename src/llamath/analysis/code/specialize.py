@@ -15,6 +15,7 @@ from math import inf
 from typing import Any
 
 from .line_breaks import WIDTH, break_line
+from .syntax.trees import inner_nodes, unparse
 
 _UNKNOWN = object()
 _Function = ast.FunctionDef | ast.ClassDef
@@ -34,16 +35,13 @@ class Source:
         assert isinstance(node, _Function)
         return node
 
-    @property
-    def options(self) -> dict[str, str]:
-        """The parameters with a default, and the text of these."""
+    @cached_property
+    def options(self) -> dict[str, ast.expr]:
+        """The parameters with a default, and these."""
         assert isinstance(self.node, ast.FunctionDef)
         given = self.node.args
-        return {
-            x.arg: ast.unparse(y)
-            for x, y in zip(given.kwonlyargs, given.kw_defaults, strict=True)
-            if y is not None
-        }
+        pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        return {x.arg: y for x, y in pairs if y is not None}
 
 
 @cache
@@ -89,7 +87,7 @@ class Specialization:
             kept = {*given, *optional, *fixed}
             for option, default in source.options.items():
                 if option not in kept:
-                    self._literals[option] = default
+                    self._literals[option] = unparse(default)
                     self._known[option] = _value(default)
         self._aliases: dict[str, str] = {}
 
@@ -106,7 +104,7 @@ class Specialization:
         return [*break_line(head), *lines]
 
     def _class(self, node: ast.ClassDef) -> Iterator[tuple[int, str]]:
-        bases = f"({', '.join(ast.unparse(x).partition('[')[0] for x in node.bases)})"
+        bases = f"({', '.join(unparse(x).partition('[')[0] for x in node.bases)})"
         yield 0, f"class {self._name}{bases if node.bases else ''}:"
         has_field = False
         for x in node.body:
@@ -117,12 +115,12 @@ class Specialization:
                 yield 4, f"    {self._signature(x, x.name)}"
                 yield from self._block(x.body, 8)
             elif isinstance(x, ast.AnnAssign):
-                if ast.unparse(x.target) not in self._known:
+                if unparse(x.target) not in self._known:
                     assert x.value is not None
                     if not has_field:
                         yield 0, ""
                     has_field = True
-                    yield 4, f"    {ast.unparse(x.target)} = {ast.unparse(x.value)}"
+                    yield 4, f"    {unparse(x.target)} = {unparse(x.value)}"
             else:
                 yield from self._statement(x, 4)
 
@@ -131,7 +129,7 @@ class Specialization:
         names = [x.arg for x in given.args]
         for x in given.kwonlyargs:
             if x.arg not in self._literals:
-                default = self._source.options[x.arg]
+                default = unparse(self._source.options[x.arg])
                 names.append(f"{x.arg}={default}" if x.arg in self._optional else x.arg)
         if given.vararg:
             names.append(f"*{given.vararg.arg}")
@@ -240,7 +238,7 @@ class Specialization:
             open_ = [y for y in x.values if self._decide(y) is _UNKNOWN]
             if len(open_) < len(x.values) and open_:
                 word = " and " if isinstance(x.op, ast.And) else " or "
-                yield _start(x), _end(x), word.join(map(ast.unparse, open_))
+                yield _start(x), _end(x), word.join(map(unparse, open_))
                 return
         if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load):
             new = self._literals.get(x.id) or self._aliases.get(x.id)
@@ -259,7 +257,7 @@ class Specialization:
             for z in (x.func, *x.args):
                 yield from self._edits(z, last)
             return
-        for child in ast.iter_child_nodes(x):
+        for child in inner_nodes(x):
             yield from self._edits(child, last)
 
     def _decide(self, x: ast.expr) -> Any:
@@ -301,7 +299,7 @@ def _cut(line: str, column: int, first: bool) -> str:
     return (data[:column] if first else data[column:]).decode()
 
 
-def _value(default: str) -> Any:
+def _value(default: ast.expr) -> Any:
     try:
         return ast.literal_eval(default)
     except ValueError:

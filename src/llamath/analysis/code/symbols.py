@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ast
 import keyword
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
 from ..graph.node import Node
+from .syntax.trees import parse
 
 DIM, NUMBER = "_dim_", "_number_"
 _OPERATORS: Mapping[str, str] = {"floor": "({}) // ({})", "ceil": "-(-({}) // ({}))"}
@@ -114,113 +113,6 @@ def is_number(x: Any) -> bool:
 def tag_of(name: str) -> str:
     """Return the tag of a number."""
     return name.removeprefix(NUMBER).rpartition("_")[0]
-
-
-def parse(text: str) -> ast.expr:
-    """Return the tree of an expression."""
-    found: ast.expr = clone(_parse(text))
-    return found
-
-
-@lru_cache(maxsize=512)
-def _parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def clone(x: Any) -> Any:
-    """Return a copy of a tree, several times faster than `deepcopy`; nodes without fields, such as
-    operators, are shared.
-    """
-    return _copied(x, {})
-
-
-def _copied(x: Any, values: Mapping[str, ast.expr]) -> Any:
-    """Return a copy of a tree with values in the place of names."""
-    kind = type(x)
-    if kind is list:
-        return [_copied(y, values) for y in x]
-    if kind is ast.Name and x.id in values:
-        return values[x.id]
-    if not isinstance(x, ast.AST) or not kind._fields:
-        return x
-    own = vars(x)
-    return kind(
-        **{
-            name: y if y is None or type(y) is str else _copied(y, values)
-            for name in kind._fields
-            if (y := own.get(name, _ABSENT)) is not _ABSENT
-        }
-    )
-
-
-_ABSENT = object()
-
-
-def walk(tree: Any) -> Iterator[ast.AST]:
-    """Yield every node of a tree, or of the trees in a list, faster than `ast.walk`."""
-    todo = [*tree] if isinstance(tree, list) else [tree]
-    for x in todo:
-        for value in [getattr(x, name, None) for name in x._fields]:
-            if isinstance(value, list):
-                todo += [y for y in value if isinstance(y, ast.AST)]
-            elif isinstance(value, ast.AST):
-                todo.append(value)
-        yield x
-
-
-class Rewriter(ast.NodeTransformer):
-    """A transformer of trees that passes over what has no nodes inside, faster than its base; each
-    node becomes one node.
-    """
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, list):
-                value[:] = [self.visit(x) if isinstance(x, ast.AST) else x for x in value]
-            elif isinstance(value, ast.AST) and value._fields:
-                setattr(node, name, self.visit(value))
-        return node
-
-
-def _parsed(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
-    """Return the tree of a template, without arguments at the end of a call that are None."""
-    absent = {k for k, v in values.items() if isinstance(v, ast.Constant) and v.value is None}
-    if not absent:
-        return _parse(template)
-    found = parse(template)
-    for node in walk(found):
-        while (
-            isinstance(node, ast.Call)
-            and node.args
-            and isinstance(x := node.args[-1], ast.Name)
-            and x.id in absent
-        ):
-            node.args.pop()
-    return found
-
-
-def fill(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
-    """Return the tree of an expression with values in the place of names."""
-    found: ast.expr = _copied(_parsed(template, values), values)
-    return found
-
-
-def unparse(x: ast.AST) -> str:
-    """Return the text of a tree, in the style of ruff's formatter."""
-    if isinstance(x, ast.Assign):
-        x.lineno = 0  # the one place that ast.unparse reads of a line without others inside
-    elif isinstance(x, ast.stmt):
-        ast.fix_missing_locations(x)
-    text = ast.unparse(x).replace("'", '"')
-    if "= " in text:
-        text = _ONE_TARGET.sub(r"(\1,) = ", text)
-        text = _TARGETS.sub(r"\1 = ", text)
-    return _EXPONENT.sub(r"\1\2", text) if "** (" in text else text
-
-
-_ONE_TARGET, _TARGETS = re.compile(r"^(\w+), = "), re.compile(r"^\((\w+(?:, \w+)+)\) = ")
-_EXPONENT = re.compile(r"(\*\* )\((-[\d.]+)\)")
 
 
 def iter_nodes(values: Iterable[Any]) -> list[Node]:
