@@ -616,6 +616,7 @@ def fit_engine(
     batch: int = 1,
     layout: str | EngineRanks | None = None,
     engine_args: str = "",
+    part: Literal["text", "main"] | None = None,
 ) -> EngineReport:
     """Tell whether an engine starts with a model on GPUs, what it prints, and with which command.
 
@@ -629,6 +630,8 @@ def fit_engine(
     batch: Number of sequences.
     layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
     engine_args: Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.fit_questions import EngineQuestion
 
@@ -641,6 +644,7 @@ def fit_engine(
         batch=batch,
         layout=layout,
         engine_args=engine_args,
+        part=part,
     )
     return answer_fit_engine(load_family(model), question)
 
@@ -656,6 +660,7 @@ def compare_engines(
     batch: int = 1,
     layout: str | EngineRanks | None = None,
     engine_args: str = "",
+    part: Literal["text", "main"] | None = None,
 ) -> EngineComparison:
     """Compare engines, or versions of one: which start with a model on GPUs, and what changed for
     it from one version to the next.
@@ -669,6 +674,8 @@ def compare_engines(
     batch: Number of sequences.
     layout: Ranks; chosen if not given: tp=8, ep=yes, pp, dp.
     engine_args: Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.fit_questions import EnginesQuestion
 
@@ -681,6 +688,7 @@ def compare_engines(
         batch=batch,
         layout=layout,
         engine_args=engine_args,
+        part=part,
     )
     return answer_compare_engines(load_family(model), question)
 
@@ -724,6 +732,7 @@ def place(
     batch: int = 1,
     dtype: str = "",
     kv_dtype: str = "",
+    part: Literal["text", "main"] | None = None,
 ) -> Placement:
     """Tell where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers and
     KTransformers, and bound decode.
@@ -736,11 +745,13 @@ def place(
     dtype: Dtype of the weights, if not the model's own: fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4,
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.serving_questions import PlaceQuestion
 
     question = PlaceQuestion.parse(
-        on=on, ram=ram, context=context, batch=batch, dtype=dtype, kv_dtype=kv_dtype
+        on=on, ram=ram, context=context, batch=batch, dtype=dtype, kv_dtype=kv_dtype, part=part
     )
     return answer_place(load_family(model), question)
 
@@ -779,6 +790,7 @@ def cost(
     dtype: str = "",
     kv_dtype: str = "",
     context: Tokens | None = None,
+    part: Literal["text", "main"] | None = None,
 ) -> CostReport:
     """Estimate what a million generated tokens cost on GPUs, prompts included, and a training run:
     intervals with their assumptions.
@@ -792,6 +804,8 @@ def cost(
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     kv_dtype: Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …
     context: Tokens of each sequence: 8192, 128k, max.
+    part: text: without towers, as GGUF has them in a file of their own (mmproj); main: without MTP
+        layers, too.
     """
     from .questions.serving_questions import CostQuestion
 
@@ -804,6 +818,7 @@ def cost(
         dtype=dtype,
         kv_dtype=kv_dtype,
         context=context,
+        part=part,
     )
     return answer_cost(load_family(model), question)
 
@@ -1265,7 +1280,7 @@ def _sizes(model: FamilyModel, question: _Sized) -> MemoryCalculator:
     return _calculator(
         model,
         question.dtype,
-        getattr(question, "part", None),
+        question.part,
         kv_dtype=question.kv_dtype,
         context=context,
         batch=question.batch,
@@ -1353,6 +1368,7 @@ def _in_engine(
         read_engine_arguments,
         request_of,
         slots_of,
+        text_alone,
     )
     from .analysis.size.serving.engine_report import EngineSettings
     from .analysis.size.serving.rank_shapes import EngineLayout
@@ -1366,6 +1382,8 @@ def _in_engine(
     asked = layout_of(engine, arguments)
     if layout is not None and asked not in (None, layout):
         raise ArgumentError("layout", f" {layout.label} contradicts the flags: {asked.label}")
+    part, arguments = text_alone(engine, arguments, question.part, model)
+    question = question.replace(part=part)
     first = _sizes(model, question)
     wanted = request_of(engine, arguments, int(model.tree.layers.n))
     if first.packer.is_packed:
@@ -1497,7 +1515,9 @@ def answer_cost(model: FamilyModel, question: CostQuestion) -> CostReport:
 
     count, gpu = question.on
     context = _context(model, question.context)
-    calculator = _calculator(model, question.dtype, kv_dtype=question.kv_dtype, context=context)
+    calculator = _calculator(
+        model, question.dtype, question.part, kv_dtype=question.kv_dtype, context=context
+    )
     request = CostRequest(
         output=question.max_tokens,
         batch=question.batch,

@@ -99,6 +99,11 @@ class FamilyModel(DescribedModel):
         """Whether the tree has towers for images or sound beside the text model."""
         return len(parts_of(self.tree)) > 1
 
+    @property
+    def is_text_alone(self) -> bool:
+        """Whether the model is the text of a multimodal model, whose towers it does not have."""
+        return bool(self.wrapper) and not self.is_multimodal
+
     @cached_property
     def text(self) -> FamilyModel:
         """The text model of a multimodal model; another model is its own."""

@@ -134,3 +134,8 @@ def test_json_has_intervals() -> None:
     ):
         assert 0 < interval["low"] < interval["high"]
     assert data["assumptions"] and data["training"]["tokens"] == 10**10
+
+
+def test_cost_of_the_text_alone_has_room_for_more_sequences() -> None:
+    whole, text = (llamath.cost("gemma-3-27b", on="h100", part=x) for x in (None, "text"))
+    assert text.generation.batch > whole.generation.batch

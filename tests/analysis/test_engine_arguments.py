@@ -292,3 +292,34 @@ def test_a_serving_plan_has_the_command_of_fit(engine: str) -> None:
 
 def test_every_engine_with_a_command_line_has_its_flags() -> None:
     assert set(WITH_FLAGS) == {x for x in ENGINES if find_engine(x).flags.all}
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag"), [("vllm", True), ("sglang", True), ("llama.cpp", False)]
+)
+def test_text_alone_is_sized_and_asked_for(engine: str, flag: bool) -> None:
+    asked = {"model": "gemma-3-27b", "dtype": "q8_0" if engine == "llama.cpp" else "bf16"}
+    whole, text = plan(engine, **asked), plan(engine, part="text", **asked)
+    assert ("--language-model-only" in text.command) is flag
+    assert "--language-model-only" not in whole.command
+    of_text = llamath.memory("gemma-3-27b", part="text", dtype=asked["dtype"])
+    assert text.weights == of_text.weights < whole.weights
+    assert "google/gemma-3-27b-pt" in text.command or engine == "llama.cpp"
+    if flag:
+        typed = plan(engine, "--language-model-only", **asked)
+        assert typed.weights == text.weights and typed.command == text.command
+    alone = plan(engine, part="text", dtype=asked["dtype"])
+    assert "--language-model-only" not in alone.command
+
+
+@pytest.mark.parametrize("engine", ["transformers", "trtllm", "ollama", "vllm@0.11.0"])
+def test_engines_that_load_towers_refuse_text_alone(engine: str) -> None:
+    with pytest.raises(llamath.LlamathError, match="no flag that leaves the towers of a model out"):
+        plan(engine, model="gemma-3-27b", part="text")
+
+
+def test_part_contradicts_the_negated_flag() -> None:
+    with pytest.raises(
+        llamath.LlamathError, match="part text contradicts --no-language-model-only"
+    ):
+        plan("vllm", "--no-language-model-only", model="gemma-3-27b", part="text")

@@ -278,3 +278,15 @@ def test_files_are_as_large_as_gguf_parser_says() -> None:
 def test_eagle_heads_are_as_large_as_published() -> None:
     for slug, theirs, ours in published_engines.heads():
         assert abs(float(theirs.split()[0]) - float(ours.split()[0])) < 0.0051, slug
+
+
+def test_text_of_a_multimodal_model_is_placed_alone() -> None:
+    asked = {"on": "rtx-4090", "ram": "64GiB", "dtype": "bf16"}
+    whole, text = (llamath.place("gemma-3-27b", part=x, **asked) for x in (None, "text"))
+    model = llamath.load("gemma-3-27b")
+    towers = 2 * (model.parameters.total - model.text.parameters.total)
+    assert towers and whole.sizes.weights - text.sizes.weights == towers
+    assert whole.device_map and not text.device_map
+    assert any("transformers loads the towers" in x for x in text.notes)
+    with_experts = llamath.place("kimi-k2.5", on="8xh100", ram="1TB", part="text")
+    assert "--language-model-only" in with_experts.ktransformers

@@ -119,6 +119,7 @@ class EngineQuestion(Question):
         default="",
         help="Flags of the engine's command line, as it spells them: '-tp 8 -dp 2'.",
     )
+    part: Literal["text", "main"] | None = PART
 
 
 class EnginesQuestion(EngineQuestion):

@@ -5,11 +5,11 @@ model.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..utils.record_type import Record
 from .settings import Question, ask
-from .shared_fields import BATCH, CONTEXT, DTYPE, KV_DTYPE
+from .shared_fields import BATCH, CONTEXT, DTYPE, KV_DTYPE, PART
 from .value_kinds import GPU_NAMES, RATE, SIZE, TOKENS, TRAINING_TOKENS, Kind, integer, text
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class CostQuestion(Question):
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
     context: int | str | None = CONTEXT
+    part: Literal["text", "main"] | None = PART
 
 
 class PlaceQuestion(Question):
@@ -132,6 +133,7 @@ class PlaceQuestion(Question):
     batch: int = BATCH
     dtype: str = DTYPE
     kv_dtype: str = KV_DTYPE
+    part: Literal["text", "main"] | None = PART
 
 
 class PairQuestion(Question):

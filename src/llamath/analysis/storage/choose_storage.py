@@ -20,6 +20,7 @@ from ...checkpoint.quantization.weight_format import (
 )
 from ...core.blocks import Decoder, Linear
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
+from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError, UnknownQuantization
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
@@ -85,10 +86,11 @@ def is_unchanged(model: FamilyModel) -> bool:
     """
     published = {} if model.preset is None else model.preset.config
     if model.outer is None:
-        return model.config.data in (
-            published,
-            *(x for x in published.values() if isinstance(x, Mapping)),
-        )
+        sections = (x for x in published.values() if isinstance(x, Mapping))
+        if model.config.data in (published, *sections):
+            return True
+        # the text of a multimodal preset has keys of its wrapper, too
+        return bool(model.wrapper) and load_family(published).text.config.data == model.config.data
     whole = dict(model.outer.data)
     if whole == published:
         return True

@@ -288,7 +288,11 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
         notes.append(
             "routing is even and independent: B sequences use E·(1 − (1 − k/E)^B) of E experts"
         )
-    modules = device_map(sizes, split.owners, split.cpu_experts, split.head_on_gpu)
+    modules = {}
+    if calculator.model.is_text_alone:
+        notes.append("transformers loads the towers, too: there is no device_map of the text alone")
+    else:
+        modules = device_map(sizes, split.owners, split.cpu_experts, split.head_on_gpu)
     if over > 0 and machine.disk_bandwidth:
         modules = with_disk(modules, sizes, max(room, 0))
     flags = llama_cpp_flags(

@@ -159,5 +159,6 @@ def ktransformers_flags(
         "--kt-cpuinfer CORES",
         *([f"--tp-size {gpus}"] if gpus > 1 else []),
         f"--context-length {calculator.context}",
+        *(["--language-model-only"] if calculator.model.is_text_alone else []),
     ]
     return " \\\n  ".join(words)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from ....engines import Engine, EngineFigure
 from ....engines.engine_flags import Flag
+from ....model import FamilyModel
 from ....questions.value_kinds import MAX_TEXT
-from ....utils.errors import Argument, LlamathError, nearest, safe
+from ....utils.errors import Argument, ArgumentError, LlamathError, nearest, safe
 from ....utils.record_type import Record
 from .rank_shapes import EngineLayout
 
@@ -394,6 +395,27 @@ def slots_of(engine: Engine, types: Sequence[str], batch: int) -> tuple[int, tup
     if batch > 1 and set(types) & set(engine.figure("types_with_one_slot", ())):
         return 1, ("model architecture does not currently support parallel requests: one is sized",)
     return batch, ()
+
+
+def text_alone(
+    engine: Engine, arguments: EngineArguments, part: str | None, model: FamilyModel
+) -> tuple[str | None, EngineArguments]:
+    """Return the part of a model that an engine loads, and its flags with the one that leaves the
+    towers out.
+    """
+    typed = arguments.settings.get("text_alone")
+    if typed is not None:
+        if not typed and part:
+            raise ArgumentError("part", f" {part} contradicts {arguments.shown('text_alone')}")
+        return part or ("text" if typed else None), arguments
+    if part is None or not model.is_multimodal or engine.figure("towers_in_own_file", False):
+        return part, arguments
+    flag = engine.flags.meaning("text_alone")
+    if flag is None or not engine.has(flag):
+        raise ArgumentError(
+            "part", f" {part}: {engine.label} has no flag that leaves the towers of a model out"
+        )
+    return part, arguments.replace(words=(*arguments.words, (flag.name,)))
 
 
 _PLAIN = ("fp32", "fp16", "bf16")
