@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import fill
 
-from llamath.config_keys import MODEL_ARGS, NO_EFFECT, SECTIONS, SYNONYMS, TOWER_KEYS, Entry
+from llamath.config_keys import NO_EFFECT, SYNONYMS
+from llamath.config_keys.key_meanings import MODEL_ARGS, SECTIONS, TOWER_KEYS, Entry
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config-keys.md"
 HEAD = """# Configuration keys
 
-Written by `tools/config_reference.py` from `src/llamath/config_keys.py`; change it there.
+Written by `tools/config_reference.py` from `config_keys/key_meanings.py`; change it there.
 
 Every key that a family reads or knows, its meaning, and what it affects:
 

@@ -27,12 +27,11 @@ from llamath.analysis.understand.config_tables import UNREAD, format_value
 from llamath.catalog import presets
 from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli
-from llamath.config_keys import (
+from llamath.config_keys import NO_EFFECT, SYNONYMS
+from llamath.config_keys.key_meanings import (
     CONFIG_KEYS,
     GROUPS,
     MODEL_ARGS,
-    NO_EFFECT,
-    SYNONYMS,
     describe_key,
     describe_tower_key,
 )

@@ -40,7 +40,7 @@ class ModelArgs(Record):
         return ffn_width(self.dim, self.multiple_of, self.ffn_dim_multiplier)
 
 
-_PRINTED = re.compile(r"\s*ModelArgs\(([^()]{0,2000})\)\s*")
+_PRINTED = r"\s*ModelArgs\(([^()]{0,2000})\)\s*"
 _DIMENSIONS = ("dim", "n_layers", "n_heads")
 _OPTIONAL = ("n_kv_heads", "ffn_dim_multiplier")
 """Arguments whose default is None."""
@@ -133,7 +133,7 @@ def parse_args_text(text: str) -> dict[str, Any] | None:
     """
     keys: dict[str, Any] = {}
     if text.lstrip().startswith("ModelArgs("):
-        call = _PRINTED.fullmatch(text)
+        call = re.fullmatch(_PRINTED, text)
         if call is None:
             hint = "paste it whole, with numbers: ModelArgs(dim=4096, n_layers=32, n_heads=32)"
             raise ConfigError(f"{safe(text, 40)} is no ModelArgs(…)", hint=hint)

@@ -60,7 +60,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }
 """Heading -> command -> one line of help; each command is a module of this package."""
 
-_SHELL_WORDS = re.compile(r" ?#.*|--[\w-]+ (?:'[^']*'|[^\s-]\S*)|'[^']*'|\S+")
+_SHELL_WORDS = r" ?#.*|--[\w-]+ (?:'[^']*'|[^\s-]\S*)|'[^']*'|\S+"
 """Parts of an example between which its line can be broken."""
 
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
@@ -448,7 +448,7 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> 
     with formatter.section("Examples"):
         indent = " " * formatter.current_indent
         for example in examples:
-            line, *rest = _SHELL_WORDS.findall(example)
+            line, *rest = re.findall(_SHELL_WORDS, example)
             for i, word in enumerate(rest):
                 ending = " \\" if i < len(rest) - 1 else ""
                 if (

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..checkpoint.meta_args import META_NAME_OF_KEY, ModelArgs, is_params
 from ..checkpoint.quantization import QUANTIZATION_KEYS
-from ..config_keys import NO_EFFECT, TOWER_KEYS, describe_key
+from ..config_keys import NO_EFFECT
+from ..config_keys.key_meanings import TOWER_KEYS, describe_key
 from ..utils.errors import Call, Name, UnknownModel
 from ..utils.file_diagnosis import diagnose_keys
 from .counted_models import COUNTED

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 _ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 """How attention is counted by default -> the other choice."""
 _RATE = number(1e-9, 1e18)
-_SPEED = re.compile(r"\s*(\d{1,18}(?:\.\d{1,20})?(?:e\+?\d{1,2})?)\s*([A-Za-z/]{1,9})\s*", re.ASCII)
+_SPEED = r"(?a)\s*(\d{1,18}(?:\.\d{1,20})?(?:e\+?\d{1,2})?)\s*([A-Za-z/]{1,9})\s*"
 
 
 def _read_attention(value: object) -> frozenset[str]:
@@ -150,7 +150,7 @@ class _SpeedSpec(Spec):
 def _read_speed(value: str) -> dict[str, float]:
     from fractions import Fraction
 
-    match = _SPEED.fullmatch(value)
+    match = re.fullmatch(_SPEED, value)
     if match is None:
         raise ValueError
     number, unit = Fraction(match[1]), match[2]

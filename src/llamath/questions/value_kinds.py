@@ -281,17 +281,14 @@ def _read_range(value: object) -> tuple[int, int]:
     return low, high
 
 
-_FRACTION = re.compile(
-    r"\s*(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[+-]?\d{1,2}|/\d{1,20})?\s*",
-    re.ASCII | re.IGNORECASE,
-)
+_FRACTION = r"(?ai)\s*(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[+-]?\d{1,2}|/\d{1,20})?\s*"
 """A number or a fraction; a large exponent would take memory in proportion to its value."""
 
 
 def _fraction(value: Any) -> Fraction:
     from fractions import Fraction
 
-    if isinstance(value, str) and not _FRACTION.fullmatch(value):
+    if isinstance(value, str) and not re.fullmatch(_FRACTION, value):
         raise ValueError
     return Fraction(value)
 

@@ -29,7 +29,7 @@ NUMBER = (
     r"(?P<whole>\d{1,3}(?:[,_]\d{3})+"
     r"|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
 )
-_WRITTEN = re.compile(rf"\s*+{NUMBER}\s*+(?P<unit>[A-Za-z/]*+)\s*+", re.ASCII)
+_WRITTEN = rf"(?a)\s*+{NUMBER}\s*+(?P<unit>[A-Za-z/]*+)\s*+"
 LIMIT = 2**63
 """Upper limit of sizes, rates and numbers of tokens."""
 
@@ -61,7 +61,7 @@ def tokens_note(text: str) -> str:
 def parse_bandwidth(text: str) -> int:
     """Parse bytes per second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
     hint = "use 3.35TB/s, 900GB/s or 400Gbit/s"
-    if (match := _WRITTEN.fullmatch(text)) and match["unit"] in _BITS:
+    if (match := re.fullmatch(_WRITTEN, text)) and match["unit"] in _BITS:
         return _bounded(text, "a bandwidth", _number(match) * _BITS[match["unit"]] / 8, hint)
     return _whole(text, "a bandwidth", _RATES, hint)
 
@@ -76,7 +76,7 @@ def parse_quantity(text: str) -> Quantity:
     `8,030,261,248`.
     """
     hint = "use 405B, 1.5e9, 500M or 8030261248"
-    match = _WRITTEN.fullmatch(text)
+    match = re.fullmatch(_WRITTEN, text)
     if not match or match["unit"].lower() not in COUNTS:
         raise _unread(text, "a count", hint)
     value = _number(match) * COUNTS[match["unit"].lower()]
@@ -96,7 +96,7 @@ def parse_count(text: str) -> int:
 
 
 def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
-    match = _WRITTEN.fullmatch(text)
+    match = re.fullmatch(_WRITTEN, text)
     if not match or match["unit"] not in units:
         raise _unread(text, what, hint)
     value = _number(match) * units[match["unit"]]
@@ -130,7 +130,7 @@ def _why(text: str) -> str:
     plain = text.strip()
     if plain.startswith(("-", "−")):
         return ": it is negative"
-    match = _WRITTEN.fullmatch(plain)
+    match = re.fullmatch(_WRITTEN, plain)
     if not match:
         return ""
     unit = match["unit"]

@@ -9,14 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ...checkpoint.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
-from ...config_keys import (
-    CONFIG_KEYS,
-    GROUPS,
-    NO_EFFECT,
-    SYNONYMS,
-    describe_key,
-    describe_tower_key,
-)
+from ...config_keys import NO_EFFECT, SYNONYMS
+from ...config_keys.key_meanings import CONFIG_KEYS, GROUPS, describe_key, describe_tower_key
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.expr import Expr

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from ...config_keys import MODEL_ARGS
+from ...config_keys.key_meanings import MODEL_ARGS
 from ...render.tables import Cell, Column, Part, Row, Table, Text
 from ...utils.errors import safe
 

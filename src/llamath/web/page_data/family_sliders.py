@@ -16,7 +16,7 @@ from math import gcd
 from typing import Any
 
 from ...analysis.understand.diff.causes import CAUSE_TITLES
-from ...config_keys import describe_key
+from ...config_keys.key_meanings import describe_key
 from ...core.expr import Expr, Json, floor_div, product, total
 from ...core.parameter_count import Count
 from ...core.tree import Stack, fold, iter_stacks

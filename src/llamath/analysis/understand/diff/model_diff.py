@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
-from ....config_keys import GROUPS, SYNONYMS
+from ....config_keys import SYNONYMS
+from ....config_keys.key_meanings import GROUPS
 from ....core.parameter_count import Section
 from ....model import FamilyModel, Model, TensorModel
 from ....render.report import Report
