@@ -2,7 +2,7 @@
 software bill of materials.
 
 The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with
-its sha256 sum, the bundled model, the packages in the page's scripts (preact, d3-scale, dagre and
+its sha256 sum, the bundled model, the packages in the page's scripts (preact, dagre and
 what they contain), the C++ runtime that is linked into the native engine, the compiler whose
 libraries are in the engine of pages, and the packages that the wheel and its extras need, with the
 versions, sums and licenses of requirements/extras.txt.
