@@ -3,7 +3,7 @@ their software bills of materials.
 
 The two builds must have the same bytes. A bill of materials is CycloneDX 1.6 JSON: the wheel with
 its sha256 sum and what is in it. Of llamath these are the bundled model, the packages in the page's
-scripts (preact, d3-scale, dagre and what they contain), the compiler whose libraries are in the
+scripts (preact, dagre and what they contain), the compiler whose libraries are in the
 engine of pages, and the packages that the wheel and its extras need, with the versions, sums and
 licenses of requirements/extras.txt; of llamath-native, the C++ runtime that is linked into it.
 """

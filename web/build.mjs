@@ -101,7 +101,6 @@ const result = await build({
 	legalComments: "none",
 	jsx: "automatic",
 	jsxImportSource: "preact",
-	alias: { "d3-interpolate": "./src/lib/interpolate_numbers.ts" },
 	outdir: target,
 	write: false,
 	metafile: true,

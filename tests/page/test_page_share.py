@@ -430,6 +430,8 @@ def test_paper_says_model_and_page_number_on_top(browser: Any, tmp_path: Path) -
         assert tab.evaluate(head) == '"Llama 2 7B → Llama 3 8B"'
         rules = tab.evaluate(pages)
         assert "var(--running-head)" in rules and "counter(page)" in rules
+        foot = tab.evaluate(head.replace("head", "foot"))
+        assert "var(--running-foot)" in rules and "are estimates" in foot
 
 
 def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
@@ -445,6 +447,12 @@ def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
             <= 718
         )
         assert tab.is_visible(".printed pre") and not tab.is_visible("dialog")
+        drawn = "document.querySelector('main').innerHTML"
+        on_paper = tab.evaluate(drawn)
+        tab.set_viewport_size({"width": 688, "height": 1000})
+        wait_until_drawn(tab)
+        assert tab.evaluate(drawn) == on_paper, "a page that is being printed does not change"
+        tab.set_viewport_size({"width": 1440, "height": 800})
         assert (
             tab.locator(".export-menu:visible, header:visible, [type=search]:visible").count() == 0
         )

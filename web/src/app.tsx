@@ -16,6 +16,9 @@ import { ModelPage, sectionsOf } from "./views/model_page";
 
 const COMPARISON = "difference";
 const DESIGN = "design";
+const EXACTNESS =
+	"Speeds are upper bounds from published bandwidth and FLOP/s, not predictions. " +
+	"Activations and overhead are estimates; everything else is exact.";
 
 function titleOf(view: string): string {
 	if (view === DESIGN) return "Design";
@@ -60,6 +63,10 @@ export function App() {
 	useEffect(() => {
 		document.title = `${title} · llamath`;
 		document.documentElement.style.setProperty("--running-head", JSON.stringify(title));
+		document.documentElement.style.setProperty(
+			"--running-foot",
+			JSON.stringify(`llamath ${data.version}. ${EXACTNESS}`),
+		);
 	}, [title]);
 	useEffect(() => {
 		scrollToSection();
@@ -105,9 +112,7 @@ export function App() {
 				<div class="wrap">
 					<p>
 						llamath {data.version}: every number on this page is computed from the
-						model's configuration and opens its derivation. Speeds are upper bounds from
-						published bandwidth and FLOP/s, not predictions. Activations and overhead
-						are estimates; everything else is exact.
+						model's configuration and opens its derivation. {EXACTNESS}
 					</p>
 				</div>
 			</footer>

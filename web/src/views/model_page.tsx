@@ -83,6 +83,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 	const all = sectionsOf(model);
 	const first = all.findIndex((x) => x.isSized);
 	const end = all.findLastIndex((x) => x.isSized) + 1;
+	const barHeight = liveViews.Bar ? 56 : 72;
 	const drawn = (sections: readonly PageSection[]) =>
 		sections.map((x) => (
 			<InTurn key={x.id} id={x.id}>
@@ -93,7 +94,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 		<Minor.Provider value={isTiny(model) ? OF_TINY_MODELS : { sections: [], why: "" }}>
 			<Hero
 				model={model}
-				skyline={<PlateSkyline model={model} barHeight={96} />}
+				skyline={<PlateSkyline model={model} barHeight={barHeight} />}
 				live={liveViews.Bar && <liveViews.Bar model={model} />}
 				plate={
 					<>
@@ -103,7 +104,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 								tour={<TourButton model={model} />}
 								whole={
 									<div class="plate-whole-wide">
-										<PlateSkyline model={model} barHeight={120} hasLens />
+										<PlateSkyline model={model} barHeight={barHeight} hasLens />
 									</div>
 								}
 							/>

@@ -22,7 +22,7 @@ export function PageMenu({ name }: { name: string }) {
 	).copy;
 	const json = texts.json;
 	const formats: [string, () => string][] = [
-		["text", () => texts.text],
+		["Text", () => texts.text],
 		["Markdown", () => texts.markdown],
 		...(json
 			? [
@@ -43,6 +43,7 @@ export function PageMenu({ name }: { name: string }) {
 					<button
 						type="button"
 						class="button"
+						aria-label="Copy link"
 						onClick={() => (
 							copyText(
 								`${location.href.split("#")[0]}${writeState(state)}`,
@@ -51,15 +52,18 @@ export function PageMenu({ name }: { name: string }) {
 							close()
 						)}
 					>
-						Copy link
+						Link
 					</button>
 					{formats.map(([form, text]) => (
 						<button
 							key={form}
 							type="button"
 							class="button"
-							aria-label={`Copy as ${form}`}
-							onClick={() => (copyText(text(), `${name} as ${form}`), close())}
+							aria-label={`Copy as ${form === "Text" ? "text" : form}`}
+							onClick={() => (
+								copyText(text(), `${name} as ${form === "Text" ? "text" : form}`),
+								close()
+							)}
 						>
 							{form}
 						</button>

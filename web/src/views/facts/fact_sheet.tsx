@@ -142,9 +142,9 @@ function ActiveBar({
 	);
 }
 
-/** The rows of facts and the sizes of the weights. */
-export function FactRows({ model }: { model: ModelData }) {
-	const { rows, weights } = factsOf(model);
+/** The rows of facts, with the sizes of the weights where these are not elsewhere. */
+export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: boolean }) {
+	const { rows } = factsOf(model);
 	return (
 		<dl class="facts">
 			{rows.map((x, i) => (
@@ -156,7 +156,7 @@ export function FactRows({ model }: { model: ModelData }) {
 					</dd>
 				</div>
 			))}
-			<Weights weights={weights} model={model} />
+			{hasWeights && <Weights model={model} />}
 		</dl>
 	);
 }
@@ -193,7 +193,8 @@ function FactValue({ row, model }: { row: FactRow; model: ModelData }) {
 	);
 }
 
-function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }) {
+export function Weights({ model }: { model: ModelData }) {
+	const { weights } = factsOf(model);
 	const most = weights.reduce((most, x) => (BigInt(x.bytes) > most ? BigInt(x.bytes) : most), 1n);
 	const sizes = model.sizes as { dtypes: { name: string; of: [string, string] }[] };
 	const derive = (x: WeightFact): Derivation => {
@@ -210,7 +211,10 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 	};
 	return (
 		<div class="weights">
-			<dt>Weights</dt>
+			<dt>
+				Weights
+				{weights.some((x) => x.released) && <small>● as released</small>}
+			</dt>
 			<dd>
 				{weights.map((x) => (
 					<span key={x.dtype}>
@@ -235,7 +239,6 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 						</NumberButton>
 					</span>
 				))}
-				{weights.some((x) => x.released) && <small class="released">● as released</small>}
 			</dd>
 		</div>
 	);

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
 import { useMedia } from "../../lib/use_media";
-import { FactRows, Intro, Source } from "./fact_sheet";
+import { FactRows, Intro, Source, Weights } from "./fact_sheet";
 import { RunsOn } from "./runs_on";
 
 interface Props {
@@ -19,6 +19,10 @@ const IS_BESIDE = "(min-width: 1400px)";
 
 export function Hero({ model, skyline, plate, live }: Props) {
 	const isBeside = useMedia(IS_BESIDE);
+	// beside a plate, the columns end at about the same height; a live model is before its facts
+	const isSourceUnder = isBeside ? !live : !!live;
+	const areFactsUnder = isSourceUnder && !isBeside;
+	const source = <Source model={model} />;
 	return (
 		<div class={`wrap hero ${plate ? "with-plate" : ""}`}>
 			<div class="sheet" data-numbers>
@@ -26,13 +30,25 @@ export function Hero({ model, skyline, plate, live }: Props) {
 				{live && !isBeside && <div class="sheet-live">{live}</div>}
 				{skyline && <div class="hero-skyline">{skyline}</div>}
 				<RunsOn model={model} />
-				<FactRows model={model} />
-				<Source model={model} />
+				{!areFactsUnder && <FactRows model={model} hasWeights={!isSourceUnder} />}
+				{!isSourceUnder && source}
 			</div>
 			{plate && (
 				<div class="hero-plate">
 					{isBeside && live}
 					{plate}
+					{isSourceUnder && (
+						<div class="under-plate" data-numbers>
+							{areFactsUnder ? (
+								<FactRows model={model} hasWeights />
+							) : (
+								<dl>
+									<Weights model={model} />
+								</dl>
+							)}
+							{source}
+						</div>
+					)}
 				</div>
 			)}
 		</div>

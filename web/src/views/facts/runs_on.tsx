@@ -32,7 +32,7 @@ export function hardwareLoad(
 	const users = state.batch === 1n ? "" : `${grouped(state.batch)} × `;
 	return [
 		`${title}, ${users}${grouped(state.context)} tokens`,
-		...(smallest ? [`≤ ${threeDigits(smallest.decode!)} tokens/s`] : []),
+		...(smallest ? [`≤\u00a0${threeDigits(smallest.decode!)}\u00a0tokens/s`] : []),
 	];
 }
 

@@ -1,8 +1,7 @@
 // Any two facts of the models against each other; every point is a link to its model.
-import { scaleUtc } from "d3-scale";
 import { Select, type Options } from "../../components/controls";
 import { shortBytes, shortTokens } from "../../lib/format";
-import { scaleLog } from "../../lib/scales";
+import { scaleLinear, scaleLog } from "../../lib/scales";
 import { change, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { columnOf, count, flops, month, shown } from "./columns";
@@ -32,7 +31,7 @@ const valueOf = (x: Entry, key: string): number | null => {
 };
 
 /** The room of a date's label, and between the frame and the first and last mark. */
-const [LABEL, EDGE] = [68, 10];
+const [LABEL, EDGE] = [90, 10];
 
 interface Axis {
 	at: (value: number) => number;
@@ -48,25 +47,41 @@ function tickText(key: string, value: number): string {
 		: value.toLocaleString("en-US");
 }
 
+/** The months of a mark at every one: a quarter, half a year, years. */
+const EVERY = [3, 6, 12, 24, 60, 120, 240];
+
+/** The beginnings of months around two dates, at most so many at equal distances. */
+function monthsBetween(least: number, most: number, count: number): number[] {
+	const monthOf = (x: number) => {
+		const date = new Date(x);
+		return 12 * date.getUTCFullYear() + date.getUTCMonth();
+	};
+	for (const every of EVERY) {
+		const first = Math.floor(monthOf(least) / every);
+		const last = Math.floor(monthOf(most) / every) + 1;
+		if (last - first > count && every !== EVERY.at(-1)) continue;
+		return Array.from({ length: last - first + 1 }, (_, i) =>
+			Date.UTC(1970, (first + i) * every - 12 * 1970),
+		);
+	}
+	return [];
+}
+
 export function axis(key: string, values: number[], from: number, to: number): Axis {
 	const [least, most] = [Math.min(...values), Math.max(...values)];
 	if (key === "released") {
-		const inner = [from + Math.sign(to - from) * EDGE, to - Math.sign(to - from) * EDGE];
-		const scale = scaleUtc([new Date(least), new Date(most)], inner).nice();
-		const dates = scale.ticks(Math.max(2, Math.min(10, Math.floor(Math.abs(to - from) / 70))));
-		const isYears = dates.every((x) => !x.getUTCMonth());
-		let last = -Infinity;
-		// months differ in length: where two would touch, the second goes
-		const apart = dates.filter((x) => {
-			const isClear = Math.abs(scale(x) - last) >= LABEL;
-			if (isClear) last = scale(x);
-			return isClear;
-		});
+		const inner = [
+			from + Math.sign(to - from) * EDGE,
+			to - Math.sign(to - from) * EDGE,
+		] as const;
+		const months = monthsBetween(least, most, Math.abs(inner[1] - inner[0]) / LABEL);
+		const scale = scaleLinear([months[0]!, months.at(-1)!], inner);
+		const isYears = months.every((x) => !new Date(x).getUTCMonth());
 		return {
-			at: (x) => scale(new Date(x)),
-			ticks: apart.map((x) => [
+			at: scale,
+			ticks: months.map((x) => [
 				scale(x),
-				isYears ? String(x.getUTCFullYear()) : month(x.toISOString()),
+				isYears ? String(new Date(x).getUTCFullYear()) : month(new Date(x).toISOString()),
 			]),
 		};
 	}

@@ -40,7 +40,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 			<div class="live-buttons">
 				<button
 					type="button"
-					class="button"
+					class="button primary"
 					aria-disabled={!isReady || story.end !== ""}
 					onClick={() => {
 						story.pause();
@@ -51,7 +51,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 				</button>
 				<button
 					type="button"
-					class="button"
+					class="button primary"
 					aria-disabled={!isReady || (story.end !== "" && !story.isWriting)}
 					aria-pressed={story.isWriting}
 					onClick={() => story.writeOn()}

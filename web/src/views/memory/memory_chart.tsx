@@ -179,6 +179,10 @@ function Picture({ name, sizes, sized, context, range, gpus, width }: Props & { 
 			)),
 		[drawing],
 	);
+	const crossings = useMemo(
+		() => placeCrossings(limits, x, range.tokens, box, narrow),
+		[drawing],
+	);
 	const drawnLabels = useMemo(
 		() => [
 			<Limits limits={limits} box={box} narrow={narrow} width={width} />,
@@ -188,17 +192,19 @@ function Picture({ name, sizes, sized, context, range, gpus, width }: Props & { 
 				x={x}
 				own={own}
 				parts={plan.parts}
-				lines={limits.map((l) => l.y)}
+				taken={[
+					...limits.map((l): Taken => [l.y, box.left, box.right]),
+					...crossings.flatMap(({ label, y: line }): Taken[] => {
+						const width = label ? textWidth(label.text, 13, 650) : 0;
+						return label ? [[line - 13, ...extentOf(label, width)]] : [];
+					}),
+				]}
 				narrow={narrow}
 			/>,
 		],
 		[drawing],
 	);
 	const open = (gpu: Gpu, at: bigint) => openDerivation(contextDerivation(gpu, at, sized, name));
-	const crossings = useMemo(
-		() => placeCrossings(limits, x, range.tokens, box, narrow),
-		[drawing],
-	);
 	const describe = `${name}: memory over the context. ${crossings.map((l) => `${l.gpus.map((g) => g.title).join(", ")} at ${grouped(l.at)} tokens`).join("; ")}`;
 	const focusNext = (event: KeyboardEvent) => {
 		const all = [...marks.current!.querySelectorAll<SVGGElement>("[role=button]")];
@@ -388,7 +394,7 @@ function BandLabels({
 	x,
 	own,
 	parts,
-	lines,
+	taken,
 	narrow,
 }: {
 	bands: Band[];
@@ -396,7 +402,7 @@ function BandLabels({
 	x: (n: number) => number;
 	own: number;
 	parts: readonly Part[];
-	lines: number[];
+	taken: Taken[];
 	narrow: boolean;
 }) {
 	return (
@@ -420,18 +426,23 @@ function BandLabels({
 						: part === "master"
 							? "var(--paper)"
 							: "var(--ink)";
-				// no line of a GPU strikes through the name, and on phones the names of GPUs stand
-				// at the left
+				// no line of a GPU and no words on it meet the name, and on phones the names of GPUs
+				// stand at the left
 				const middle = (low + high) / 2;
-				const y =
-					[0, 14, -14, 28, -28]
-						.map((shift) => middle + shift)
-						.find(
-							(at) =>
-								at < low - 10 &&
-								at > high + 10 &&
-								lines.every((line) => Math.abs(line - at) > 12),
-						) ?? middle;
+				const y = [0, 14, -14, 28, -28, 7, -7, 21, -21, 35, -35, 42, -42]
+					.map((shift) => middle + shift)
+					.find(
+						(at) =>
+							at < low - 10 &&
+							at > high + 10 &&
+							taken.every(
+								([line, from, to]) =>
+									Math.abs(line - at) > 12 ||
+									to < place - width / 2 ||
+									from > place + width / 2,
+							),
+					);
+				if (y === undefined) return null;
 				const [start, anchor] =
 					part !== parts[0]
 						? [place, "middle"]
@@ -513,6 +524,12 @@ interface PlacedLabel {
 	text: string;
 }
 
+/** What is at a height: a line or words, from left to right. */
+type Taken = [y: number, from: number, to: number];
+
+const extentOf = ({ x, anchor }: PlacedLabel, width: number): [number, number] =>
+	anchor === "end" ? [x - width, x] : [x, x + width];
+
 /** The crossings within the picture, each with a label where there is room for it. */
 function placeCrossings(
 	limits: Limit[],
@@ -536,8 +553,7 @@ function placeCrossings(
 			{ x: cx + 10, anchor: "start", text },
 		];
 		const isFree = (side: PlacedLabel) => {
-			const [from, to] =
-				side.anchor === "end" ? [side.x - width, side.x] : [side.x, side.x + width];
+			const [from, to] = extentOf(side, width);
 			return (
 				from > start &&
 				to < box.right &&
@@ -545,12 +561,7 @@ function placeCrossings(
 			);
 		};
 		const label = sides.find(isFree) ?? null;
-		if (label)
-			occupied.push(
-				label.anchor === "end"
-					? [label.x - width, label.x, l.y]
-					: [label.x, label.x + width, l.y],
-			);
+		if (label) occupied.push([...extentOf(label, width), l.y]);
 		return [{ gpus: l.gpus, y: l.y, at: l.at, label }];
 	});
 }

@@ -8,10 +8,10 @@ import { chosenCount, chosenDtypes } from "../../lib/sizing/gpu_memory";
 import { useMedia } from "../../lib/use_media";
 import { CustomFigures, InferenceControls, LoadControls, saidLoad } from "./settings_controls";
 
-const IS_WIDE = "(min-width: 621px)";
+const IS_PHONE = "(max-width: 620px)";
 
 export function SettingsBar({ model }: { model: ModelData }) {
-	const isWide = useMedia(IS_WIDE);
+	const isPhone = useMedia(IS_PHONE);
 	const controls = (
 		<div class="sizing-controls">
 			<LoadControls />
@@ -22,20 +22,20 @@ export function SettingsBar({ model }: { model: ModelData }) {
 	return (
 		<div class="settings-bar">
 			<div class="wrap">
-				{isWide ? (
-					<>
-						{controls}
-						<p class="settings-said">
-							<SaidSettings model={model} />
-						</p>
-					</>
-				) : (
+				{isPhone ? (
 					<details>
 						<summary>
 							<SaidSettings model={model} />
 						</summary>
 						{controls}
 					</details>
+				) : (
+					<>
+						{controls}
+						<p class="settings-said">
+							<SaidSettings model={model} />
+						</p>
+					</>
 				)}
 			</div>
 		</div>

@@ -70,7 +70,7 @@ const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60
  * in pixels, and how many groups of lanes may stand below each other.
  */
 const MODES: typeof PHONE_MODES = [
-	["across", 280, 120],
+	["across", 280, 75],
 	["rows", 280, 60],
 	["tight rows", 165, 48],
 	["narrow rows", 165, 48],
@@ -85,7 +85,11 @@ const PHONE_MODES: [Mode, number, number, stacks?: number][] = [
 	["down", 165, 48, 3],
 ];
 /** Rows are made smaller down to this size until they are not higher than this. */
-const [LEAST_ROW, ROWS_HEIGHT] = [48, 600];
+const [LEAST_ROW, ROWS_HEIGHT] = [48, 480];
+/** The height of branches beside each other. */
+const ACROSS_HEIGHT = 480;
+/** Gaps along rows grow up to this, where they do not fill the width. */
+const WIDEST_GAP = 52;
 const PAD = 12;
 const STREAM_X = 16;
 const STREAM_Y = 32;
@@ -355,7 +359,7 @@ export function layoutLayers(
 		labels: "below",
 	});
 	const fits = (all: LayerLayout[], mode: Mode) =>
-		all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
+		all.every((x) => x.width <= available && (mode !== "across" || x.height <= ACROSS_HEIGHT));
 	let best: LayerLayout[] = [];
 	for (const [mode, most, least, stacks = 0] of isPhone ? PHONE_MODES : MODES) {
 		if (isCompact && isDownward(mode)) return [];
@@ -502,16 +506,19 @@ function layBranch(
 	const { nodes, edges } = branch;
 	const isDown = isDownward(mode);
 	const solve = (specs: Specs) => solveBranch(edges, stream, isDown, gaps, specs);
-	const composition = composeBranch(
-		branch,
-		stream,
-		isDown,
-		gaps,
-		(from, to) => laneLabel(from, to, options.letters),
-		mode === "narrow rows",
-		(x) => ({ left: leftOf(x), right: rightOf(x) }),
-		[room, stacks],
-	) ?? { sizeOf: solve, lay: solve };
+	const composedWith = (gap: number) =>
+		composeBranch(
+			branch,
+			stream,
+			isDown,
+			[gaps[0], gap],
+			(from, to) => laneLabel(from, to, options.letters),
+			mode === "narrow rows",
+			(x) => ({ left: leftOf(x), right: rightOf(x) }),
+			[room, stacks],
+		);
+	const composed = composedWith(gaps[1]);
+	const composition = composed ?? { sizeOf: solve, lay: solve };
 	let specs: Specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
 	if (!mode.endsWith("rows")) return composition.lay(specs);
 	let best = composition.sizeOf(specs);
@@ -528,7 +535,13 @@ function layBranch(
 	const places = [measureIn("beside"), measureIn("in line")];
 	tryWith(places[0]!);
 	for (const { id } of matrices) for (const x of places) tryWith([[id, x.get(id)!]]);
-	return composition.lay(specs);
+	let widest = composition;
+	for (let gap = gaps[1] + 4; composed && gap <= WIDEST_GAP; gap += 4) {
+		const wider = composedWith(gap)!;
+		if (wider.sizeOf(specs).width > room) break;
+		widest = wider;
+	}
+	return widest.lay(specs);
 }
 
 function assemble(

@@ -547,7 +547,7 @@ function headEntries(
 
 function measureHeads(
 	node: PlateNode,
-	{ stage, isNarrow, isTight, isDown, other }: MeasureOptions,
+	{ stage, isNarrow, isTight, isRow, isDown, other }: MeasureOptions,
 ): Spec {
 	const sharing = stage.heads.find(
 		(x): x is HeadGroups & { kind: "heads" } => x.kind === "heads",
@@ -593,7 +593,10 @@ function measureHeads(
 	const pictureHeight = sharing
 		? isUnpacked
 			? SHOWN_HEADS * 9 + 8
-			: Math.min(isNarrow ? 170 : 210, Math.max(56, Math.max(many * 4, few * 9)))
+			: Math.min(
+					isRow || isTight ? 140 : isNarrow ? 170 : 210,
+					Math.max(56, Math.max(many * 4, few * 9)),
+				)
 		: 40;
 	const title = isAttention
 		? `softmax(q·kᵀ${scalingOf(node)}) v`
@@ -642,7 +645,12 @@ function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
 	const lines = [
 		step.does.replace(/ with their weights( \(\w+\))?/, ""),
 		...(options.other?.notesOf(node) ?? []),
-	].flatMap((x) => wrapText(x, Math.max(columns * cell, isSlim ? 72 : 96)));
+	].flatMap((x) =>
+		wrapText(
+			x,
+			Math.max(columns * cell, isSlim ? 72 : options.isRow || options.isTight ? 160 : 96),
+		),
+	);
 	const w = Math.max(columns * cell, ...lines.map((x) => textWidth(x)));
 	const spec = plain(node, w, rows * cell + lines.length * LINE + 6);
 	spec.experts = {

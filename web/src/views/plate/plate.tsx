@@ -99,8 +99,8 @@ export function PlateSkyline({
 /** From the open bar down to the panel in which it is shown large. */
 function Lens({ at: [left, right], width }: { at: [number, number]; width: number }) {
 	return (
-		<svg class="lens" width={width} height={22} viewBox={`0 0 ${width} 22`} aria-hidden="true">
-			<path d={`M${left} 0H${right}L${width - 14} 22H14Z`} />
+		<svg class="lens" width={width} height={14} viewBox={`0 0 ${width} 14`} aria-hidden="true">
+			<path d={`M${left} 0H${right}L${width - 14} 14H14Z`} />
 		</svg>
 	);
 }
@@ -428,6 +428,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 						<Segmented<Scheme>
 							id="choice-names"
 							label="Names"
+							labelHidden
 							options={[
 								["path", "llamath"],
 								["hf", "HF"],
@@ -549,9 +550,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 							</button>
 						))}
 					</p>
-					<p class="caption">
-						Matrices to one scale; norms, heads and cached tokens are symbols.
-					</p>
+					<p class="caption">Matrices to one scale; norms and heads are symbols.</p>
 				</div>
 			)}
 			{isLayer &&

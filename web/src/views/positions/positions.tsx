@@ -24,7 +24,7 @@ interface Rope {
 	used: (number | null)[];
 }
 
-const HEIGHT = 240;
+const HEIGHT = 200;
 const PAD = { left: 64, right: 16, top: 18, bottom: 40 };
 
 const tokens = (x: number): string =>

@@ -124,7 +124,7 @@ function Picture({ sized, gpu, most, width }: Props & { width: number }) {
 				{lastText}
 			</text>
 			<text class="muted" x={0} y={lower.top - 8}>
-				bytes read per step, one GPU of each stage
+				{width < 300 ? "bytes read per step" : "bytes read per step, one GPU of each stage"}
 			</text>
 			{yBytes.ticks(3).map((n) => (
 				<g key={n}>

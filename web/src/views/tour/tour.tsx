@@ -87,7 +87,7 @@ export function TourButton({ model }: { model: ModelData }) {
 	return (
 		<button
 			type="button"
-			class="button tour-start no-print"
+			class="button primary tour-start no-print"
 			aria-expanded={isOpen}
 			onClick={() => change({ tour: isOpen ? null : 1 })}
 		>
