@@ -129,7 +129,8 @@ class Worker:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "false",
         }
-        env |= {"PYTHONPATH": source} if source else {}
+        if source:  # and the engine beside it
+            env["PYTHONPATH"] = os.pathsep.join((source, str(Path(source).parent / "native")))
         command = [
             python,
             WORKER,

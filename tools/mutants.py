@@ -132,8 +132,9 @@ def importing_tests(fault: Fault) -> list[str]:
 
 
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a checkout with its own package."""
-    environment = os.environ | {"PYTHONPATH": str(folder / "src")}
+    """Run Python in a checkout with its own packages."""
+    places = (str(folder / "src"), str(folder / "native"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places)}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
