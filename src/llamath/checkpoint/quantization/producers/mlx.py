@@ -22,6 +22,7 @@ from ..weight_format import WeightFormat
 
 _MODES = {"affine": (4, 64), "mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 """Mode → its usual bits and group size."""
+_EXPERTS = ".switch_mlp."
 _EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
 _TOWERS = frozenset({"vision_model", "vision_tower", "visual", "audio_model", "audio_tower"})
 """Modules that mlx-vlm leaves unquantized unless a config names what is in them."""
@@ -69,7 +70,7 @@ def _read(config: Keys, dtype: str) -> Recipe:
             overrides[name] = None
 
     def choose(x: Matrix) -> Choice:
-        experts = (_EXPERT_NUMBER.sub(".switch_mlp.", y) for y in x.names if x.kind == "expert")
+        experts = (_EXPERT_NUMBER.sub(_EXPERTS, y) for y in x.names if x.kind == "expert")
         found = next((y for y in (*x.names, *experts) if y in overrides), "")
         if found:
             own = overrides[found]
@@ -81,7 +82,14 @@ def _read(config: Keys, dtype: str) -> Recipe:
 
     others = sorted((x for x in overrides.values() if x is not None), key=lambda x: x.name)
     name = joined_names([to, *others])
-    return Recipe(method="mlx", name=name, rules=(choose,), patterns=tuple(overrides))
+    return Recipe(
+        method="mlx",
+        name=name,
+        rules=(choose,),
+        patterns=tuple(overrides),
+        expert_stack=_EXPERTS,
+        is_seen=True,
+    )
 
 
 def _named(word: str) -> WeightFormat | None:
