@@ -212,7 +212,6 @@ def cache_format(scheme: object) -> str:
 
 _REFUSED = {
     "vptq": "the lengths of its indices and codebooks follow from no published rule",
-    "aqlm": "its codebooks are not described here",
     "spqr": "its sparse part has a length of its own in each matrix",
     "higgs": "its packing depends on the GPU that it was made for",
     "quanto": "transformers quantizes such a model when it loads it, and cannot save it",

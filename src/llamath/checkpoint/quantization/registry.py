@@ -94,6 +94,7 @@ _ROWS = (
     ),
     _Row("producers.quark", "quark", "U8 I32", "mxfp6 quark-int4"),
     _Row("shared.scaled_bytes", "", _EIGHT_BITS, "fp8 int8", "fp8"),
+    _Row("producers.aqlm", "aqlm", "I8 I16", "aqlm"),
     _Row("producers.auto_round", "auto-round", spellings="auto_round intel/auto-round"),
     _Row("producers.fp8", "fp8 mxfp8 fbgemm_fp8"),
     _Row("producers.mxfp4", "mxfp4"),
