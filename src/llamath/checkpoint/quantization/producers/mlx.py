@@ -16,6 +16,7 @@ from ..recipes import NOT_LINEAR, Choice, Matrix, Recipe, joined_names
 from ..registry import Keys, PackedLayout, Producer
 from ..shared.fp4 import E2M1
 from ..shared.half_steps import WholeNumbers
+from ..shared.packed_cut import cut_in_order
 from ..shared.recipe_keys import bits_of, group_of, unknown
 from ..shared.stored_matrix import Rows, StoredMatrix, per_value, unpack
 from ..weight_format import WeightFormat
@@ -163,6 +164,6 @@ PRODUCER = Producer(
     read=_read,
     recognized=("mlx",),
     detect=_detect,
-    layouts={"mlx": PackedLayout(open=_open, steps=WholeNumbers())},
+    layouts={"mlx": PackedLayout(open=_open, steps=WholeNumbers(), cut=cut_in_order, by_rows=True)},
     named=_named,
 )
