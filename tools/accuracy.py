@@ -346,6 +346,11 @@ RECIPES = (
         "dtypes and shapes; values",
     ),
     (
+        "AQLM",
+        "aqlm 1.1.7, and the model cards of four Llama 2",
+        "names, dtypes and shapes; values; sizes and elements as the cards round them",
+    ),
+    (
         "NVFP4 with AWQ",
         "an export of ModelOpt 0.47 (Llama) whose search of scales, which needs a GPU, was "
         "replaced; not stored as a fact",
@@ -357,8 +362,7 @@ RECIPES = (
         "not tested against files",
     ),
     (
-        "AQLM, VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, Gemma's own integers, FP8 tables in "
-        "shards",
+        "VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, Gemma's own integers, FP8 tables in shards",
         "nothing: the tensors follow from values, from a GPU or from layouts that are described "
         "nowhere",
         "refused by name",

@@ -428,6 +428,7 @@ RECIPE_EXAMPLES: dict[str, dict[str, object]] = {
     },
     "eetq": {"quant_method": "eetq"},
     "bitnet": {"quant_method": "bitnet"},
+    "aqlm": {"quant_method": "aqlm"},
 }
 
 

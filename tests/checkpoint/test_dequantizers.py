@@ -642,6 +642,23 @@ def test_half_steps_bound_what_quark_rounds(name: str) -> None:
     )
 
 
+AQLM = json.loads((Path(__file__).parents[1] / "golden" / "aqlm_values.json").read_text())
+"""Matrices as aqlm 1.1.7 stores them, and the values that it reads (`tools/aqlm_values.py`)."""
+
+
+@pytest.mark.parametrize("name", AQLM)
+def test_values_are_those_of_aqlm(name: str) -> None:
+    tensors = {f"a.{end}": tensor_of(*x) for end, x in AQLM[name]["stored"].items()}
+    expected = tensor_of(*AQLM[name]["values"])
+    assert torch.allclose(dequantized(tensors), expected, rtol=1e-6, atol=0)
+    tensors["a.codebooks"] = tensors["a.codebooks"][:, 1:]
+    with pytest.raises(LlamathError, match=r"expected codebooks of 2, 4, 8, … vectors"):
+        dequantized(tensors)
+    del tensors["a.codebooks"]
+    headers = [(name, NAMES[x.dtype], tuple(x.shape)) for name, x in tensors.items()]
+    assert find_packings(quantized_headers.tensors(headers)) == {}
+
+
 def test_words_of_quark_have_the_order_in_the_config() -> None:
     config, x = QUARK["int4_wo_per_channel"]["config"], QUARK["int4_wo_per_channel"]["stored"]
     tensors = {f"a.{end}": tensor_of(*x[end]) for end in x}

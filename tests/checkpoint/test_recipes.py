@@ -16,9 +16,12 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.storage.quantized_tensors import quantized_tensors
+from llamath.analysis.storage.recipe_disagreements import recipe_disagreements
 from llamath.analysis.storage.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.recipes import Matrix, module_names, read_recipe
+from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError, UnknownQuantization
 from support import quantized_headers
@@ -96,6 +99,47 @@ def test_gptq_size_equals_the_published_file(bits: int, group: int, file_size: i
     }
     biases, frequencies = 60 * 2 * (5 * 6656 + 2 * 17920), 60 * 4 * 64
     assert 200_000 < file_size - storage_of(config).bytes - biases - frequencies < 300_000
+
+
+AQLM = json.loads((Path(__file__).parents[1] / "golden" / "aqlm_values.json").read_text())
+
+
+@pytest.mark.parametrize("name", AQLM)
+def test_aqlm_stores_the_same_tensors(name: str) -> None:
+    to = read_recipe(AQLM[name]["config"], "F16").choose(Matrix(("a.b",), "linear")).format
+    assert to is not None
+    dtypes = {"float16": "F16", "int8": "I8", "int16": "I16"}
+    assert {x.suffix: (x.dtype, x.shape) for x in to.tensors(8, 16)} == {
+        f".{end}": (dtypes[dtype], tuple(shape))
+        for end, (dtype, shape, _) in AQLM[name]["stored"].items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "codebooks", "bits", "gb", "elements"),
+    [
+        ("llama-2-7b", 1, 16, 2.4, ""),
+        ("llama-2-13b", 1, 16, 4.1, ""),
+        ("llama-2-70b", 1, 16, 18.8, "9.38"),
+        ("llama-2-70b", 2, 8, 18.2, "17.6"),
+    ],
+)
+def test_aqlm_sizes_are_those_of_model_cards(
+    model: str, codebooks: int, bits: int, gb: float, elements: str
+) -> None:
+    """The cards of ISTA-DASLab's Llama-2-*-AQLM-2Bit-*-hf, and the elements that the Hub counts, in billions."""
+    section = {
+        "quant_method": "aqlm",
+        "num_codebooks": codebooks,
+        "nbits_per_codebook": bits,
+        "linear_weights_not_to_quantize": ["model.embed_tokens.weight", "lm_head.weight"],
+    }
+    config = {**llamath.load(model).config.data, "dtype": "float16", "quantization_config": section}
+    assert round(storage_of(config).bytes / 1e9, 1) == gb
+    if elements:
+        tensors = quantized_tensors(llamath.load(config), declared_weight_format(config))
+        count = sum(prod(x.shape) for x in tensors) / 1e9
+        assert f"{count:.3g}" == elements
 
 
 def test_modelopt_recipe_of_a_wrapper_is_applied() -> None:
@@ -888,6 +932,20 @@ def _with_transform(location: str) -> dict[str, Any]:
             "sparse",
         ),
         ({"quant_method": "awq", "bits": 5}, "bits should be one of 4, found 5"),
+        ({"quant_method": "awq", "q_group_size": {}}, "q_group_size should be an integer"),
+        ({"quant_method": "awq", "q_group_size": 1.5}, "q_group_size should be an integer"),
+        (
+            {
+                "quant_method": "torchao",
+                "quant_type": "int4_weight_only",
+                "quant_type_kwargs": {"group_size": -1},
+            },
+            "torchao group_size -1",
+        ),
+        (
+            {"quant_method": "aqlm", "nbits_per_codebook": 24},
+            "nbits_per_codebook should be from 1 to 16, found 24",
+        ),
         ({"quant_method": "gptq", "bits": "4"}, "bits should be an integer, found '4'"),
         ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "two positive integers"),
         ({"quant_method": "torchao", "quant_type": "uint1"}, "torchao quant_type uint1"),
@@ -1012,6 +1070,12 @@ RECIPES: tuple[dict[str, Any], ...] = (
     {
         "quant_method": "torchao",
         "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}},
+    },
+    {
+        "quant_method": "aqlm",
+        "num_codebooks": 1,
+        "nbits_per_codebook": 16,
+        "linear_weights_not_to_quantize": ["lm_head.weight"],
     },
 )
 WRONG_VALUES = (None, True, 0, -1, 1.5, "a", "(", [], {}, [1], [[{}]], {"a": 1}, 10**30)
@@ -1176,6 +1240,13 @@ def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
 
 
 FP8_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+def test_experts_in_fp4_agree_with_the_fp8_recipe() -> None:
+    """DeepSeek-V4 stores its experts in FP4, and its other matrices in FP8."""
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128], "scale_fmt": "ue8m0"}
+    assert list(recipe_disagreements(section, ["fp8", "mxfp4"])) == []
+    assert "weights of awq" in next(recipe_disagreements(section, ["fp8", "awq"]))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def quantized_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[Quan
     if packer.recipe is not None:
         check_matches(tree.layers, packer.recipe)
     choose = _Chooser(model, packer)
-    mlx = _StacksOfMLX() if packer.recipe is not None and packer.recipe.method == "mlx" else None
+    stack = "" if packer.recipe is None else packer.recipe.expert_stack
     for field, child in tree.children:
         if not isinstance(child, Stack):
             found = choose.matrices(scheme.tensors_of_field(tree, field), fold_field(tree, field))
@@ -78,7 +78,7 @@ def quantized_tensors(model: FamilyModel, packer: WeightFormat) -> Iterator[Quan
         }
         for i, x in enumerate(child):
             tensors = choose.all(inside[id(x)], i)
-            yield from mlx.stacked(tensors) if mlx else tensors
+            yield from _with_stacks(tensors, stack) if stack else tensors
             yield from choose.cache_scales(scheme, x, i)
 
 
@@ -338,25 +338,23 @@ def _name_in_stack(name: str, suffix: str) -> str:
     )
 
 
-class _StacksOfMLX:
-    """Joins the tensors of a layer's experts, which MLX stores as one:
-    `switch_mlp.up_proj.weight`.
+def _with_stacks(tensors: Iterable[QuantizedTensor], to: str) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of a layer, those of experts stacked along a new first axis under another
+    name: `switch_mlp.up_proj.weight`.
     """
-
-    def stacked(self, tensors: Iterable[QuantizedTensor]) -> Iterator[QuantizedTensor]:
-        """Yield the tensors of a layer, those of experts stacked along a new first axis."""
-        stacks: dict[str, list[QuantizedTensor]] = {}
-        for x in tensors:
-            if _EXPERT.search(x.name):
-                stacks.setdefault(_EXPERT.sub(".switch_mlp.", x.name), []).append(x)
-            else:
-                yield x
-        for name, parts in stacks.items():
-            first = parts[0]
-            shape, module = (len(parts), *first.shape), _EXPERT.sub(".switch_mlp.", first.module)
-            yield first._replace(
-                name=name, shape=shape, module=module, parameters=sum(x.parameters for x in parts)
-            )
+    stacks: dict[str, list[QuantizedTensor]] = {}
+    for x in tensors:
+        if _EXPERT.search(x.name):
+            stacks.setdefault(_EXPERT.sub(to, x.name), []).append(x)
+        else:
+            yield x
+    for name, parts in stacks.items():
+        yield parts[0]._replace(
+            name=name,
+            shape=(len(parts), *parts[0].shape),
+            module=_EXPERT.sub(to, parts[0].module),
+            parameters=sum(x.parameters for x in parts),
+        )
 
 
 def _gguf_tensors(

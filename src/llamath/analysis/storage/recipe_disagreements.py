@@ -6,35 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...checkpoint.quantization.recipes import read_recipe
+from ...checkpoint.quantization.registry import producer_of_method
 from ...utils.errors import UnknownQuantization, safe
-
-_KINDS_BY_METHOD = {
-    "fp8": ("fp8",),
-    "fbgemm_fp8": ("fp8",),
-    "awq": ("awq",),
-    "gptq": ("gptq", "awq"),
-    "auto-round": ("gptq", "awq", "nvfp4", "mxfp4", "fp8", "compressed-int"),
-    "bitsandbytes": ("bnb-",),
-    "mxfp4": ("mxfp4",),
-    "modelopt": ("fp8", "nvfp4", "mxfp4", "int8", "int4-awq"),
-    "compressed-tensors": (
-        "compressed-int",
-        "fp8",
-        "int8",
-        "nvfp4",
-        "mxfp4",
-        "sparse-24",
-        "marlin-24",
-    ),
-    "bitnet": ("bitnet",),
-    "eetq": ("eetq",),
-    "hqq": ("hqq",),
-    "torchao": ("torchao",),
-    "quark": ("quark-int4", "fp8", "int8", "mxfp4", "mxfp6", "nvfp4"),
-    "mlx": ("mlx",),
-}
-"""Method of a recipe → the beginnings of the packings that its tensors are recognized as; others
-are not recognized from headers."""
 
 
 def recipe_disagreements(
@@ -57,9 +30,8 @@ def recipe_disagreements(
     except UnknownQuantization as error:
         yield f"the recipe of the config is not understood: {error}"
         return
-    expected = _KINDS_BY_METHOD.get(recipe.method)
-    if expected is None:
-        return
+    producer = producer_of_method(recipe.method)
+    expected = () if producer is None else producer.recognized
     if not kinds:
         yield (
             f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers "

@@ -93,6 +93,9 @@ class Recipe(Record):
     cache_scales: CacheScales | None = None  # those that its quantizer stores
     notes: tuple[str, ...] = ()
     table: tuple[str, ...] = ()  # the formats that a table of layers names
+    # the module of experts that are stored as one tensor; empty: they are stored one by one
+    expert_stack: str = ""
+    is_seen: bool = False  # loaders look at the tensors to tell what is quantized
 
     def choose(self, x: Matrix) -> Choice:
         """Return the choice for a matrix."""
@@ -209,7 +212,6 @@ def cache_format(scheme: object) -> str:
 
 _REFUSED = {
     "vptq": "the lengths of its indices and codebooks follow from no published rule",
-    "aqlm": "its codebooks are not described here",
     "spqr": "its sparse part has a length of its own in each matrix",
     "higgs": "its packing depends on the GPU that it was made for",
     "quanto": "transformers quantizes such a model when it loads it, and cannot save it",

@@ -20,6 +20,7 @@ from .packed_tensors import Detection, PackedWeight, Packing, Shape
 if TYPE_CHECKING:
     from .recipes import Recipe
     from .shared.half_steps import Steps
+    from .shared.packed_cut import Cuts, CutWeight
     from .shared.stored_matrix import Arrays, Rows, StoredMatrix
     from .weight_format import WeightFormat
 
@@ -35,6 +36,9 @@ class PackedLayout(Record):
     stored_shape: Callable[[PackedWeight, Arrays], Shape] | None = None
     shape_in: str = ".shape"
     shape_words: str = "shape"
+    # the parts of its tensors on one rank; None: it has no known axes of outputs and of inputs
+    cut: Callable[[CutWeight], Cuts] | None = None
+    by_rows: bool = False  # rows are packed one by one
 
 
 class Producer(Record):
@@ -94,6 +98,7 @@ _ROWS = (
     ),
     _Row("producers.quark", "quark", "U8 I32", "mxfp6 quark-int4"),
     _Row("shared.scaled_bytes", "", _EIGHT_BITS, "fp8 int8", "fp8"),
+    _Row("producers.aqlm", "aqlm", "I8 I16", "aqlm"),
     _Row("producers.auto_round", "auto-round", spellings="auto_round intel/auto-round"),
     _Row("producers.fp8", "fp8 mxfp8 fbgemm_fp8"),
     _Row("producers.mxfp4", "mxfp4"),

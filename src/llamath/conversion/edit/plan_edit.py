@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import StoredTensor
+from ...checkpoint.quantization.registry import layout_of
 from ...core.blocks import Decoder
 from ...utils.errors import ConvertError, safe
 from .edit_source import EditSource
@@ -15,8 +16,6 @@ from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_range
 from .edited_tree import TreeEdit
 
 Shape = tuple[int, ...]
-_ROW_PACKINGS = frozenset(("mlx", "fp8", "bnb-int8"))
-"""Packings of matrices whose rows are packed one by one."""
 
 
 class _Chosen(NamedTuple):
@@ -115,9 +114,11 @@ def _can_cut(x: Tensor, kind: str, weight: StoredTensor, axis: int, chosen: _Cho
     """Whether a tensor of a packed weight can be cut along the first axis: rows are packed by
     themselves.
     """
+    layout = layout_of(kind)
     return (
         axis == 0
         and not chosen.appended
-        and kind in _ROW_PACKINGS
+        and layout is not None
+        and layout.by_rows
         and (not x.shape or x.shape[0] in (1, weight.shape[0]))
     )

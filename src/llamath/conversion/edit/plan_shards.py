@@ -17,6 +17,7 @@ from ...checkpoint.naming.stored_layouts import (
     layout_params,
     values_last,
 )
+from ...checkpoint.quantization.shared.packed_cut import StoredCut
 from ...checkpoint.tensor_parallel_shard import TensorParallelShard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
@@ -31,7 +32,6 @@ from .edited_tensor import (
     new_tensor,
     slice_tensor,
 )
-from .stored_cut import StoredCut
 
 _WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "quarters", "unit", "lead", "flat"))
 """Layouts that permute rows and axes, and change no number."""

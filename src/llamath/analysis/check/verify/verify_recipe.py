@@ -67,8 +67,7 @@ def recipe_findings(model: FamilyModel, checkpoint: OpenedCheckpoint) -> Iterato
             plain.append(name)
     recipe = f"the {packer.recipe.method} recipe"
     if plain and not packed:
-        # MLX looks at the tensors to tell what is quantized
-        is_seen = packer.recipe.method == "mlx"
+        is_seen = packer.recipe.is_seen
         yield Finding(
             code="recipe_unused",
             severity="info" if is_seen else "warning",
@@ -79,7 +78,7 @@ def recipe_findings(model: FamilyModel, checkpoint: OpenedCheckpoint) -> Iterato
             "quantization from the config of plain weights",
         )
         return
-    if plain and packer.recipe.method != "mlx":
+    if plain and not packer.recipe.is_seen:
         message = (
             f"{_matrices(plain)} not quantized, though {recipe} says so: {summarize_names(plain)}"
         )

@@ -16,6 +16,7 @@ from ..recipes import Recipe, skipping_recipe
 from ..registry import Keys, PackedLayout, Producer
 from ..shared.half_steps import WholeNumbers
 from ..shared.name_patterns import inside_name, like_transformers
+from ..shared.packed_cut import Cuts, CutWeight, cut_groups
 from ..shared.recipe_keys import bits_of, group_of, unknown
 from ..shared.stored_matrix import Rows, StoredMatrix, group_rows, unpack, unpack_words
 from ..weight_format import WeightFormat
@@ -176,6 +177,15 @@ def _open_fast(m: StoredMatrix) -> Rows:
     return rows
 
 
+def _cut(x: CutWeight) -> Cuts:
+    shape, of_weight = x.tensors[x.values].shape, x.packings[x.values].shape
+    if of_weight is None or x.find("scaled_zeros") or shape != (of_weight[-1], of_weight[-2] // 8):
+        raise x.refuse("in the layout GEMV, which has no tensors with inputs first")
+    if x.cut.is_output:
+        return {name: x.scaled_cut(name, 1) for name in x.packings}
+    return {x.values: x.scaled_cut(x.values, 0), **cut_groups(x)}
+
+
 def _rounding(_: OpenedPacked, value: Any, last: Any, *_rest: Any) -> Any:
     """AutoAWQ divides by the scale in float16."""
     np = require_numpy()
@@ -187,6 +197,6 @@ PRODUCER = Producer(
     read=_read,
     recognized=("awq",),
     detect=_detect,
-    layouts={"awq": PackedLayout(open=_open, steps=_STEPS)},
+    layouts={"awq": PackedLayout(open=_open, steps=_STEPS, cut=_cut)},
     named=_named,
 )

@@ -16,6 +16,7 @@ from ..packed_tensors import SCALE_DTYPES, Detection, PackedWeight, Packing, Sha
 from ..recipes import Recipe, skipping_recipe
 from ..registry import Keys, PackedLayout, Producer
 from ..shared.half_steps import NextCodes, next_int8
+from ..shared.packed_cut import Cuts, CutWeight
 from ..shared.recipe_keys import unknown
 from ..shared.stored_matrix import Rows, StoredMatrix
 from ..weight_format import WeightFormat
@@ -135,12 +136,23 @@ def _open_int8(m: StoredMatrix) -> Rows:
     )
 
 
-def _state(x: PackedWeight, arrays: Arrays) -> dict[str, Any]:
+def _parse_state(data: bytes) -> dict[str, Any] | None:
+    """Return a quantization state; None if it is no JSON object."""
     try:
-        state = json.loads(bytes(arrays["state"][1].tobytes()[:10_000]))
+        state = json.loads(data)
     except (ValueError, RecursionError):
         state = None
-    if not isinstance(state, dict):
+    return state if isinstance(state, dict) else None
+
+
+def _is_shape(shape: object) -> bool:
+    is_pair = isinstance(shape, list) and len(shape) == 2
+    return is_pair and isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
+
+
+def _state(x: PackedWeight, arrays: Arrays) -> dict[str, Any]:
+    state = _parse_state(bytes(arrays["state"][1].tobytes()[:10_000]))
+    if state is None:
         raise LlamathError(f"{safe(x.name)}: expected its quantization state as JSON")
     return state
 
@@ -148,8 +160,7 @@ def _state(x: PackedWeight, arrays: Arrays) -> dict[str, Any]:
 def _shape(x: PackedWeight, arrays: Arrays) -> Shape:
     shape: Any = _state(x, arrays).get("shape")
     size = arrays["values"][1].nbytes
-    is_pair = isinstance(shape, list) and len(shape) == 2
-    if not is_pair or not all(type(n) is int and 0 < n < 1 << 40 for n in shape):
+    if not _is_shape(shape) or max(shape) >= 1 << 40:
         raise LlamathError(
             f"{safe(x.name)}: expected a shape of two integers in its "
             f"quantization state, found {safe(repr(shape), 60)}"
@@ -257,19 +268,78 @@ def _next_in_table(table: Array, step: int) -> Any:
     return values[np.clip(at + np.where(upward, 1, -1), 0, len(values) - 1)].astype(np.float32)
 
 
+# Cuts
+
+
+def _cut_int8(x: CutWeight) -> Cuts:
+    if not x.cut.is_output:
+        return {x.values: x.scaled_cut(x.values, 1)}
+    names = (name for name, y in x.packings.items() if y.role in ("values", "scale"))
+    return {name: x.scaled_cut(name, 0) for name in names}
+
+
+def _cut_4bit(x: CutWeight) -> Cuts:
+    """Cut blocks of the flat matrix: rows are ranges of them, and columns are columns of blocks
+    if a row is whole blocks.
+    """
+    name = next((y for y in x.packings if _STATE in y), "")
+    stored = x.tensors.get(name)
+    is_small = stored is not None and stored.bytes <= 1 << 16
+    state = (_parse_state(x.read(stored)) if stored is not None and is_small else None) or {}
+    if not _is_shape(state.get("shape")):
+        raise x.refuse("and its quantization state is no JSON with the shape of a matrix")
+    out, into = state["shape"]
+    block, nested = state.get("blocksize"), x.find(".nested_absmax")
+    if type(block) is not int or block < 1 or (out if x.cut.is_output else into) != x.length:
+        raise x.refuse(
+            f"and its quantization state does not describe {x.length:,} rows or columns in blocks"
+        )
+    absmax, of_nested = x.require(".absmax"), state.get("nested_blocksize")
+    if x.cut.is_output:
+        names = [x.values, absmax, *([nested] if nested else [])]
+        if nested and (type(of_nested) is not int or of_nested < 1):
+            raise x.refuse("and its quantization state has no nested_blocksize")
+        groups = {absmax: block, nested: block * (of_nested or 0)}
+        cuts = {y: x.scaled_cut(y, 0, groups.get(y, 0), per=into) for y in names}
+    elif nested:
+        raise x.refuse(
+            "with double quantization, whose blocks of scales go across rows, and "
+            "cannot be cut by columns"
+        )
+    else:
+        if into % block:
+            raise x.refuse(f"in blocks of {block} values that go across rows of {into:,}")
+        cuts = {}
+        for y, of_block in ((x.values, 0), (absmax, block)):
+            n = (x.tensors[y].shape or (1,))[0]
+            view = x._replace(
+                tensors={**x.tensors, y: x.tensors[y]._replace(shape=(out, n // out))}
+            )
+            cuts[y] = view.scaled_cut(y, 1, of_block)._replace(view=(out, n // out))
+    length = x.cut.size if x.is_rank else sum(b - a for a, b in x.cut.ranges)
+    shape = [length, into] if x.cut.is_output else [out, length]
+    return {**cuts, name: json.dumps(state | {"shape": shape}).encode()}
+
+
 _LAYOUT_4BIT = PackedLayout(
     open=_open_4bit,
     steps=_TableSteps(),
     stored_shape=_shape,
     shape_in=_STATE,
     shape_words="quantization state",
+    cut=_cut_4bit,
 )
 PRODUCER = Producer(
     read=_read,
     recognized=("bnb-",),
     detect=_detect,
     layouts={
-        "bnb-int8": PackedLayout(open=_open_int8, steps=NextCodes(next_codes=next_int8)),
+        "bnb-int8": PackedLayout(
+            open=_open_int8,
+            steps=NextCodes(next_codes=next_int8),
+            cut=_cut_int8,
+            by_rows=True,
+        ),
         "bnb-nf4": _LAYOUT_4BIT,
         "bnb-fp4": _LAYOUT_4BIT,
     },

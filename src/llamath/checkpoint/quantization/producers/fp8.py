@@ -101,4 +101,4 @@ def _table_rule(config: Keys, tables: Sequence[str]) -> Rule:
     return choose
 
 
-PRODUCER = Producer(read=_read, recognized=("fp8",))
+PRODUCER = Producer(read=_read, recognized=("fp8", "mxfp4", "nvfp4"))

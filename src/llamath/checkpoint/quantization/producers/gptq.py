@@ -5,6 +5,7 @@ group; also in Marlin's tiles.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..recipes import Choice, Matrix, Recipe, Rule, always, keep, keep_listed, l
 from ..registry import Keys, PackedLayout, Producer
 from ..shared.half_steps import WholeNumbers, constant_codes
 from ..shared.name_patterns import NamePatterns, inside_name, pattern_list
+from ..shared.packed_cut import Cuts, CutWeight, cut_groups, group_size
 from ..shared.recipe_keys import bits_of, group_of, mapping, strings, unknown, wrong
 from ..shared.stored_matrix import Rows, StoredMatrix, unpack
 from ..weight_format import WeightFormat
@@ -226,6 +228,42 @@ def _open(m: StoredMatrix) -> Rows:
     return rows
 
 
+def _cut(x: CutWeight) -> Cuts:
+    """Cut tensors with inputs first; with `desc_act`, inputs of one group are on several ranks,
+    which all have its scales.
+    """
+    index = x.find(".g_idx")
+    if not x.values.endswith(".qweight") or x.config.get("checkpoint_format") == "marlin":
+        raise x.refuse("in Marlin's tiles, whose rows and columns are interleaved")
+    if x.cut.is_output:
+        return {name: x.scaled_cut(name, 1) for name in x.packings if name != index}
+    values = {x.values: x.scaled_cut(x.values, 0)}
+    if not index:
+        return {**values, **cut_groups(x)}
+    if _is_shuffled(x, index):
+        return {**values, index: x.scaled_cut(index, 0)}
+    count = x.cut.size if x.is_rank else sum(b - a for a, b in x.cut.ranges)
+    group = group_size(x) or count
+    data = array("i", [i // group for i in range(count)]).tobytes()
+    return {**values, **cut_groups(x), index: data}
+
+
+def _is_shuffled(x: CutWeight, index: str) -> bool:
+    """Whether the groups of the inputs are in another order than the inputs, as with `desc_act`."""
+    groups, size = (x.tensors[x.require(".scales")].shape or (1,))[0], group_size(x)
+    if x.tensors[index].dtype != "I32":
+        raise x.refuse(f"and its g_idx has the dtype {x.tensors[index].dtype}, not I32")
+    if groups == 1:
+        return False
+    if x.is_rank:
+        return groups * size != x.length
+    numbers = array("i")
+    numbers.frombytes(x.read(x.tensors[index]))
+    if len(numbers) != x.length:
+        raise x.refuse(f"and its g_idx has {len(numbers):,} numbers for {x.length:,} inputs")
+    return any(n != i // size for i, n in enumerate(numbers)) if size else True
+
+
 def _why_not(x: PackedWeight, config: Keys) -> str:
     is_marlin = x.values.endswith(".B") or config.get("checkpoint_format") == "marlin"
     return "Marlin's tiles have no dequantization" if x.kind == "gptq" and is_marlin else ""
@@ -251,7 +289,7 @@ PRODUCER = Producer(
     read=_read,
     recognized=("gptq", "awq"),
     detect=_detect,
-    layouts={"gptq": PackedLayout(open=_open, steps=_STEPS)},
+    layouts={"gptq": PackedLayout(open=_open, steps=_STEPS, cut=_cut)},
     why_not=_why_not,
     named=_named,
 )

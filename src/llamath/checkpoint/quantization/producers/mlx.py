@@ -16,12 +16,14 @@ from ..recipes import NOT_LINEAR, Choice, Matrix, Recipe, joined_names
 from ..registry import Keys, PackedLayout, Producer
 from ..shared.fp4 import E2M1
 from ..shared.half_steps import WholeNumbers
+from ..shared.packed_cut import cut_in_order
 from ..shared.recipe_keys import bits_of, group_of, unknown
 from ..shared.stored_matrix import Rows, StoredMatrix, per_value, unpack
 from ..weight_format import WeightFormat
 
 _MODES = {"affine": (4, 64), "mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 """Mode → its usual bits and group size."""
+_EXPERTS = ".switch_mlp."
 _EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
 _TOWERS = frozenset({"vision_model", "vision_tower", "visual", "audio_model", "audio_tower"})
 """Modules that mlx-vlm leaves unquantized unless a config names what is in them."""
@@ -69,7 +71,7 @@ def _read(config: Keys, dtype: str) -> Recipe:
             overrides[name] = None
 
     def choose(x: Matrix) -> Choice:
-        experts = (_EXPERT_NUMBER.sub(".switch_mlp.", y) for y in x.names if x.kind == "expert")
+        experts = (_EXPERT_NUMBER.sub(_EXPERTS, y) for y in x.names if x.kind == "expert")
         found = next((y for y in (*x.names, *experts) if y in overrides), "")
         if found:
             own = overrides[found]
@@ -81,7 +83,14 @@ def _read(config: Keys, dtype: str) -> Recipe:
 
     others = sorted((x for x in overrides.values() if x is not None), key=lambda x: x.name)
     name = joined_names([to, *others])
-    return Recipe(method="mlx", name=name, rules=(choose,), patterns=tuple(overrides))
+    return Recipe(
+        method="mlx",
+        name=name,
+        rules=(choose,),
+        patterns=tuple(overrides),
+        expert_stack=_EXPERTS,
+        is_seen=True,
+    )
 
 
 def _named(word: str) -> WeightFormat | None:
@@ -155,6 +164,6 @@ PRODUCER = Producer(
     read=_read,
     recognized=("mlx",),
     detect=_detect,
-    layouts={"mlx": PackedLayout(open=_open, steps=WholeNumbers())},
+    layouts={"mlx": PackedLayout(open=_open, steps=WholeNumbers(), cut=cut_in_order, by_rows=True)},
     named=_named,
 )

@@ -13,6 +13,7 @@ from ..packed_tensors import Detection, Packing, values_per_scale
 from ..registry import PackedLayout, Producer
 from ..weight_format import WeightFormat
 from .half_steps import NextCodes, next_fp4
+from .packed_cut import Cuts, CutWeight, cut_in_order
 from .stored_matrix import Rows, StoredMatrix, per_value
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
@@ -160,5 +161,20 @@ def _open(m: StoredMatrix) -> Rows:
     return rows
 
 
-_LAYOUT = PackedLayout(open=_open, steps=NextCodes(next_codes=next_fp4))
-PRODUCER = Producer(detect=_detect, layouts={"mxfp4": _LAYOUT, "nvfp4": _LAYOUT}, named=_named)
+def _cut_mxfp4(x: CutWeight) -> Cuts:
+    """Cut matrices or stacks of them, as gpt-oss's experts are."""
+    of_weight = x.packings[x.values].shape
+    axis = (len(of_weight) - 2 if of_weight is not None else 0) + (not x.cut.is_output)
+    found = (name for name, y in x.packings.items() if y.role in ("values", "scale"))
+    return {name: x.scaled_cut(name, axis) for name in found}
+
+
+_STEPS = NextCodes(next_codes=next_fp4)
+PRODUCER = Producer(
+    detect=_detect,
+    layouts={
+        "mxfp4": PackedLayout(open=_open, steps=_STEPS, cut=_cut_mxfp4),
+        "nvfp4": PackedLayout(open=_open, steps=_STEPS, cut=cut_in_order),
+    },
+    named=_named,
+)

@@ -14,6 +14,7 @@ from ..packed_tensors import Detection, Packing, values_per_scale
 from ..registry import PackedLayout, Producer
 from ..weight_format import WeightFormat
 from .half_steps import NextCodes, next_float8, next_int8
+from .packed_cut import cut_in_order
 from .recipe_keys import mapping
 from .stored_matrix import Rows, StoredMatrix, per_value
 
@@ -164,11 +165,22 @@ def is_block(x: object) -> bool:
     return is_pair and isinstance(x, Sequence) and all(type(n) is int and n > 0 for n in x)
 
 
+_ERROR = 2.0**-8
+"""Quantizers divide by the scale in bfloat16."""
 PRODUCER = Producer(
     detect=_detect,
     layouts={
-        "fp8": PackedLayout(open=_open, steps=NextCodes(next_codes=next_float8, error=2.0**-8)),
-        "int8": PackedLayout(open=_open, steps=NextCodes(next_codes=next_int8, error=2.0**-8)),
+        "fp8": PackedLayout(
+            open=_open,
+            steps=NextCodes(next_codes=next_float8, error=_ERROR),
+            cut=lambda x: cut_in_order(x, _declared_block(x.config), is_shared=True),
+            by_rows=True,
+        ),
+        "int8": PackedLayout(
+            open=_open,
+            steps=NextCodes(next_codes=next_int8, error=_ERROR),
+            cut=lambda x: cut_in_order(x, is_shared=True),
+        ),
     },
     named=_named,
 )
