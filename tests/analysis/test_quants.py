@@ -165,3 +165,14 @@ def test_nothing_larger_than_the_release_is_chosen() -> None:
     assert any(x.fits and x.bits > less.best.bits for x in whole.quants if x.name != "mxfp4")
     assert llamath.quants("deepseek-v3", on="16xh100").best.name == "fp8"
     assert llamath.quants("llama-3.2-1b", on="t4").best.name == "bf16"
+
+
+def test_mlx_formats_are_listed_for_apple_gpus() -> None:
+    mlx = {f"mlx-{bits}bit" for bits in (3, 4, 5, 6, 8)}
+    for on, listed in ((None, True), ("m4-max-36gb", True), ("rtx-4090", False)):
+        rows = {x.name: x for x in llamath.quants("llama-3.1-8b", on=on).quants}
+        assert mlx & rows.keys() == (mlx if listed else set())
+        if listed:
+            found = llamath.memory("llama-3.1-8b", dtype="mlx-4bit").weights
+            assert rows["mlx-4bit"].bytes == found
+            assert on is None or all(rows[x].supported and rows[x].fits for x in mlx)

@@ -89,7 +89,28 @@ def test_an_architecture_without_names_here_is_said_to_be_one(tmp_path: Path) ->
     families = FAMILIES.import_all().values()
     unnamed = {x.gguf_arch for x in families if x.gguf is None and x.gguf_arch}
     assert {"apertus", "falcon-h1", "gemma3n"} <= unnamed <= set(gguf.MODEL_ARCH_NAMES.values())
-    label = next(x for x in CONFIGS if x.startswith("falcon_h1"))
+    label = next(x for x in CONFIGS if x.startswith("step3p5"))
     write_checkpoint(tmp_path / "a", CONFIGS[label])
-    with pytest.raises(LlamathError, match=r"llama\.cpp has the architecture falcon-h1"):
+    with pytest.raises(LlamathError, match=r"llama\.cpp has the architecture step35"):
+        llamath.convert(tmp_path / "a", tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize(
+    ("family", "reason"),
+    [
+        ("apertus", "reads the slopes of xIELU, which are tensors here, from the metadata"),
+        ("falcon_h1", "multiplies the factors of the config into the weights"),
+        ("gemma3n", "reads the projections of all residual streams from one tensor"),
+    ],
+)
+def test_the_reason_without_gguf_is_told(family: str, reason: str, tmp_path: Path) -> None:
+    """gguf-py has the slopes among its keys, and one tensor for all projections."""
+    assert gguf.Keys.xIELU.ALPHA_P == "xielu.alpha_p"
+    one = gguf.TENSOR_NAMES[gguf.MODEL_TENSOR.ALTUP_PROJ]
+    assert (
+        "{" not in one
+        and gguf.MODEL_TENSOR.ALTUP_PROJ in gguf.MODEL_TENSORS[gguf.MODEL_ARCH.GEMMA3N]
+    )
+    write_checkpoint(tmp_path / "a", CONFIGS[next(x for x in CONFIGS if x.startswith(family))])
+    with pytest.raises(LlamathError, match=reason):
         llamath.convert(tmp_path / "a", tmp_path / "x.gguf")

@@ -399,7 +399,8 @@ def _target_scheme(source: ConversionSource, to: str) -> Scheme:
         problem = (
             "Meta's reference implements only the llama family"
             if to == "meta"
-            else f"llama.cpp has the architecture {family.gguf_arch}, and its tensor names and "
+            else family.why_no_gguf
+            or f"llama.cpp has the architecture {family.gguf_arch}, and its tensor names and "
             "metadata are not known here"
             if family.gguf_arch
             else "no architecture of GGUF files is known here for this family"

@@ -2,7 +2,7 @@
 printed mean.
 
 `flags.json` has the names of all flags, read from the engines' argument classes; the file of an
-engine says which of them mean something for memory and layout.
+engine says which of them mean something for memory and layout, and how its parser reads them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,25 @@ class Flag(Record):
     until: str = ""
 
 
+class CommandLine(Record):
+    """How an engine's parser reads the words of its command line, and what its numbers count."""
+
+    equals: bool = False  # --flag=value
+    dashes: bool = False  # --max_model_len is --max-model-len
+    prefixes: bool = False  # --tp is --tp-size, if no other flag begins so
+    negates: bool = False  # --no-flag of each switch
+    negations: tuple[str, ...] = ()  # short flags that turn a switch off
+    keys: bool = False  # --flag.key value, and -O3
+    variable: str = ""  # variables of the environment instead of flags: an example
+    tp_includes_dp: bool = False  # the tensor ranks are also those of copies of the attention
+    context_of_all: bool = False  # the context is divided among the requests at once
+    one_cache_dtype: bool = False  # keys and values are sized in one dtype
+
+
 class Flags(Record):
     """The flags of an engine."""
 
+    command_line: CommandLine | None  # None: it has no flags
     versions: tuple[str, ...]  # that were read
     all: tuple[Flag, ...]
     by_name: Mapping[str, Flag]
@@ -43,6 +59,10 @@ class Flags(Record):
     def meaning(self, means: str) -> Flag | None:
         """Return the flag that commands print for a meaning."""
         return next((x for x in self.all if x.means == means), None)
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(x) if isinstance(x, list) else x for key, x in fields.items()}
 
 
 @cache
@@ -73,7 +93,9 @@ def read_flags(file: str, engine: str) -> Flags:
     order = {x: i for i, x in enumerate(meanings)}
     every_flag = sorted(set(map(id, names.values())))
     flags = {id(x): x for x in names.values()}
+    line = own.get("command_line")
     return Flags(
+        command_line=None if line is None else CommandLine(**_with_tuples(line)),
         versions=tuple(known.get("versions", ())),
         all=tuple(
             sorted(

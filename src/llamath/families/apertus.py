@@ -39,8 +39,12 @@ class XIELUMLP(MLP):
     forward = counted_only("Apertus's xIELU")
 
 
-# GGUF files have the slopes in their metadata
-@family(hf=NAMES, gguf_arch="apertus", causal_class="ApertusForCausalLM")
+@family(
+    hf=NAMES,
+    gguf_arch="apertus",
+    why_no_gguf="llama.cpp reads the slopes of xIELU, which are tensors here, from the metadata",
+    causal_class="ApertusForCausalLM",
+)
 def apertus(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)

@@ -65,7 +65,13 @@ NAMES = NAMES_FEED_FORWARD.with_changes(
 )
 
 
-@family(hf=NAMES, gguf_arch="falcon-h1", causal_class="FalconH1ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf_arch="falcon-h1",
+    why_no_gguf="llama.cpp's converter multiplies the factors of the config into the weights, "
+    "which then have other values",
+    causal_class="FalconH1ForCausalLM",
+)
 def falcon_h1(c: Config) -> Decoder:
     d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5)
     norm = rms(d, eps)

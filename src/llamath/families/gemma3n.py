@@ -98,7 +98,14 @@ class AltUpLayer(Layer):
     forward = counted_only("Gemma 3n's AltUp")
 
 
-@family("gemma3n_text", hf=NAMES, gguf_arch="gemma3n", causal_class="Gemma3nForCausalLM")
+@family(
+    "gemma3n_text",
+    hf=NAMES,
+    gguf_arch="gemma3n",
+    why_no_gguf="llama.cpp reads the projections of all residual streams from one tensor, and "
+    "matrices are stacked here for experts alone",
+    causal_class="Gemma3nForCausalLM",
+)
 def gemma3n(c: Config) -> Decoder:
     d, V, L = (
         c.dim("d", "hidden_size"),

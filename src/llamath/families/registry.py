@@ -41,6 +41,7 @@ class Family(Record):
     gguf: Scheme | None = None
     # `general.architecture` of its GGUF files, also where the names in them are not known here
     gguf_arch: str = ""
+    why_no_gguf: str = ""  # what of its GGUF files cannot be written, if that is known
     # other forms of the names, as published files or other versions of transformers have them
     hf_forms: tuple[Scheme, ...] = ()
     # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and
@@ -124,6 +125,7 @@ def family(
     meta: Scheme | None = None,
     gguf: Scheme | None = None,
     gguf_arch: str = "",
+    why_no_gguf: str = "",
     chat: str = "",
     causal_class: str = "",
     standalone_type: str = "",
@@ -148,6 +150,7 @@ def family(
             meta=meta,
             gguf=gguf,
             gguf_arch=gguf_arch,
+            why_no_gguf=why_no_gguf,
             chat=chat,
             causal_class=causal_class,
             standalone_type=standalone_type,

@@ -36,6 +36,7 @@ _SERVER_FORMATS = (
     "bnb-nf4",
     "bnb-nf4-dq",
 )
+_MLX_FORMATS = tuple(f"mlx-{bits}bit" for bits in (8, 6, 5, 4, 3))
 _GGUF_FILE_TYPES = (
     *(
         "q8_0",
@@ -216,7 +217,7 @@ def list_quants(calculator: MemoryCalculator, gpu: Device | None, count: int) ->
     """Return a model in every dtype and mixture of types that can store it, and as released."""
     own = _as_released(calculator)
     released = [] if own is None else [own.packer.name]
-    names = dict.fromkeys((*released, *_formats(calculator)))
+    names = dict.fromkeys((*released, *_formats(calculator, gpu)))
     rows = [_of_dtype(calculator, name, gpu, count) for name in names]
     return _report(calculator, [x for x in rows if x is not None], gpu, count, are_files=False)
 
@@ -269,9 +270,11 @@ def _as_released(calculator: MemoryCalculator) -> MemoryCalculator | None:
     return MemoryCalculator(calculator.model, calculator.request.replace(dtype=""))
 
 
-def _formats(calculator: MemoryCalculator) -> Iterator[str]:
+def _formats(calculator: MemoryCalculator, gpu: Device | None) -> Iterator[str]:
+    """Yield the dtypes and mixtures of types of a model; MLX's are for Apple's GPUs alone."""
     has_experts = any(x.num_experts for x in fold(calculator.tree))
-    for name in (*_SERVER_FORMATS, *_GGUF_FILE_TYPES):
+    mlx = [x for x in _MLX_FORMATS if gpu is None or is_supported(gpu, x)]
+    for name in (*_SERVER_FORMATS, *mlx, *_GGUF_FILE_TYPES):
         if has_experts or name not in _ONLY_MIXTURES:
             yield name
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....engines import Engine, EngineFigure
-from ....engines.engine_flags import Flag
+from ....engines.engine_flags import CommandLine, Flag
 from ....model import FamilyModel
 from ....questions.value_kinds import MAX_TEXT
 from ....utils.errors import Argument, ArgumentError, LlamathError, nearest, safe
@@ -23,27 +23,6 @@ _MULTIPLES = {
 }
 _HUMAN = re.compile(r"(\d{1,16})(?:\.(\d{1,16}))?([kKmMgGtT]?)", re.ASCII)
 _NEGATIONS = ("--no-", "-no-")
-_SHORT_NEGATIONS = ("-nkvo", "-nocb", "-nr", "-ndio")
-
-
-class _Style(NamedTuple):
-    """How an engine's parser reads words."""
-
-    equals: bool = True  # --flag=value
-    dashes: bool = False  # --max_model_len is --max-model-len
-    prefixes: bool = False  # --tp is --tp-size, if no other flag begins so
-    negates: bool = False  # --no-flag of each switch
-    keys: bool = False  # --flag.key value, and -O3
-    variables: bool = False  # NAME=value of the environment, and no flags
-
-
-_STYLES = {
-    "vllm": _Style(dashes=True, prefixes=True, negates=True, keys=True),
-    "sglang": _Style(prefixes=True),
-    "llama.cpp": _Style(equals=False, dashes=True),
-    "tensorrt-llm": _Style(),
-    "ollama": _Style(variables=True),
-}
 
 
 class _Given(NamedTuple):
@@ -86,7 +65,7 @@ def read_engine_arguments(engine: Engine, text: str) -> EngineArguments:
         return EngineArguments()
     if len(text) > MAX_TEXT:
         raise LlamathError(f"{len(text):,} characters of flags: at most {MAX_TEXT:,} are read")
-    if engine.name not in _STYLES:
+    if (line := engine.flags.command_line) is None:
         raise LlamathError(f"{engine.title} has no command line with flags")
     try:
         words = shlex.split(text)
@@ -96,7 +75,7 @@ def read_engine_arguments(engine: Engine, text: str) -> EngineArguments:
         ) from None
     if len(words) > _MAX_WORDS:
         raise LlamathError(f"{len(words):,} words: at most {_MAX_WORDS} are read")
-    given = list(_given_flags(engine, words))
+    given = list(_given_flags(engine, line, words))
     values: dict[str, Any] = {}
     typed: dict[str, str] = {}
     for x in given:
@@ -133,31 +112,31 @@ def _bare(flag: Flag) -> tuple[str, ...]:
     return ("on",) if flag.kind == "optional" and "on" in flag.words else ()
 
 
-def _given_flags(engine: Engine, words: list[str]) -> Iterator[_Given]:
+def _given_flags(engine: Engine, line: CommandLine, words: list[str]) -> Iterator[_Given]:
     """Yield each flag with its values."""
-    style, i = _STYLES[engine.name], 0
+    i = 0
     while i < len(words):
         word, i = words[i], i + 1
-        if style.variables:
+        if line.variable:
             name, equals, value = word.partition("=")
             if not equals:
                 raise LlamathError(
                     f"{engine.title} has variables of its environment, found {safe(word, 40)!r}",
-                    hint="such as OLLAMA_NUM_PARALLEL=4",
+                    hint=f"such as {line.variable}",
                 )
-            yield _Given(_find_flag(engine, name, style)[1], name, (value,))
+            yield _Given(_find_flag(engine, line, name)[1], name, (value,))
             continue
         if not word.startswith("-") or word in ("-", "--"):
             raise LlamathError(
                 f"expected a flag of {engine.title}, found {safe(word, 40)!r}",
                 hint="the model and the engine's program are not part of the flags",
             )
-        name, equals, value = word.partition("=") if style.equals else (word, "", "")
-        if style.keys and re.fullmatch(r"-O\d", name):
+        name, equals, value = word.partition("=") if line.equals else (word, "", "")
+        if line.keys and re.fullmatch(r"-O\d", name):
             name, equals, value = "--optimization-level", "=", name[2:]
-        negated, flag = _find_flag(engine, name, style)
+        negated, flag = _find_flag(engine, line, name)
         values = [value] if equals else []
-        if style.keys and "." in name and not equals:
+        if line.keys and "." in name and not equals:
             values, i = words[i : i + 1], i + 1
         elif flag.kind == "many":
             while i < len(words) and not _is_flag(words[i]):
@@ -168,7 +147,7 @@ def _given_flags(engine: Engine, words: list[str]) -> Iterator[_Given]:
         needed = flag.kind in {"value", "many"}
         if needed and (not values or _is_flag(values[0])):
             raise LlamathError(f"{safe(name, 60)} of {engine.title} needs a value")
-        if flag.kind == "switch" and values and not ("." in name and style.keys):
+        if flag.kind == "switch" and values and not ("." in name and line.keys):
             raise LlamathError(
                 f"{safe(name, 60)} of {engine.title} takes no value, found {safe(values[0], 40)!r}"
             )
@@ -187,18 +166,18 @@ def _is_optional_value(flag: Flag, following: list[str]) -> bool:
     )
 
 
-def _find_flag(engine: Engine, name: str, style: _Style) -> tuple[bool, Flag]:
+def _find_flag(engine: Engine, line: CommandLine, name: str) -> tuple[bool, Flag]:
     """Return a flag by how it is typed, and whether it is negated."""
     known = engine.flags.by_name
-    wanted = name.partition(".")[0] if style.keys else name
-    if style.dashes and wanted.startswith("--"):
+    wanted = name.partition(".")[0] if line.keys else name
+    if line.dashes and wanted.startswith("--"):
         wanted = wanted.replace("_", "-")
-    negated = wanted.startswith(_NEGATIONS) or wanted in _SHORT_NEGATIONS
+    negated = wanted.startswith(_NEGATIONS) or wanted in line.negations
     flag = known.get(wanted)
-    if flag is None and style.negates and wanted.startswith("--no-"):
+    if flag is None and line.negates and wanted.startswith("--no-"):
         flag = known.get(f"--{wanted[5:]}")
         flag = flag if flag is not None and flag.kind == "switch" else None
-    if flag is None and style.prefixes and len(wanted) > 3 and wanted.startswith("--"):
+    if flag is None and line.prefixes and len(wanted) > 3 and wanted.startswith("--"):
         names = sorted(x for x in known if x.startswith(wanted))
         if len({id(known[x]) for x in names}) > 1:
             raise LlamathError(
@@ -287,13 +266,15 @@ _NUMBERS: Mapping[str, tuple[Callable[[str], int | float], str]] = {
 
 def layout_of(engine: Engine, arguments: EngineArguments) -> EngineLayout | None:
     """Return the layout that flags ask for; None if none is about it."""
-    values, typed = arguments.settings, arguments.typed
+    values, typed, line = arguments.settings, arguments.typed, engine.flags.command_line
+    if line is None:
+        return None
     if values.get("split_mode") == "none":
         return EngineLayout()
     if not {"tp", "pp", "dp", "ep", "copies", "copies_are_attention"} & set(values):
         return None
     tp, pp, dp, copies = (values.get(x, 1) for x in ("tp", "pp", "dp", "copies"))
-    if engine.name == "vllm":
+    if not line.tp_includes_dp:
         return EngineLayout(tp, pp, dp, bool(values.get("ep", False)))
     if values.get("copies_are_attention"):
         if dp > 1 and dp != copies:
@@ -313,14 +294,13 @@ def layout_of(engine: Engine, arguments: EngineArguments) -> EngineLayout | None
 
 def request_of(engine: Engine, arguments: EngineArguments, layers: int) -> dict[str, Any]:
     """Return what flags ask for that llamath's own arguments also say: context, batch, dtypes."""
-    values, typed = arguments.settings, arguments.typed
+    values, typed, line = arguments.settings, arguments.typed, engine.flags.command_line
     found = {
         x: values[x] for x in ("context", "batch", "dtype", "kv_dtype") if values.get(x, "") != ""
     }
-    if engine.runner != "llama.cpp":
-        return found
-    _check_llama_cpp_cache(found, values, typed, engine)
-    if engine.name != engine.runner:
+    if line is not None and line.one_cache_dtype:
+        _check_cache_dtypes(found, values, typed, engine)
+    if line is None or not line.context_of_all:
         return found
     slots = found.pop("batch", -1)
     if slots == 0 or slots < -1:
@@ -350,12 +330,13 @@ def request_of(engine: Engine, arguments: EngineArguments, layers: int) -> dict[
     return found
 
 
-def _check_llama_cpp_cache(
+def _check_cache_dtypes(
     found: Mapping[str, Any], values: Mapping[str, Any], typed: Mapping[str, str], engine: Engine
 ) -> None:
     """Refuse keys and values of two types, and quantized values without flash attention."""
     keys = found.get("kv_dtype", "fp16")
-    cached = values.get("value_dtype", "fp16") if engine.name == engine.runner else keys
+    has_two = engine.flags.meaning("value_dtype") is not None
+    cached = values.get("value_dtype", "fp16") if has_two else keys
     if keys != cached:
         raise LlamathError(
             f"keys in {keys} and values in {cached}: sized is one type for both",
