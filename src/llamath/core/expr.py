@@ -106,9 +106,7 @@ class Expr(int):
     @classmethod
     def of(cls, terms: Mapping[Monomial, int]) -> Expr:
         """The Expr of a polynomial: coefficients by monomial."""
-        kept: Mapping[Monomial, int] = (
-            terms if all(terms.values()) else {monomial: k for monomial, k in terms.items() if k}
-        )
+        kept = _without_zeros(terms)
         total = 0
         for monomial, k in kept.items():
             for atom in monomial:
@@ -125,7 +123,10 @@ class Expr(int):
     @classmethod
     def const(cls, value: int) -> Expr:
         """A number without a letter."""
-        return value if isinstance(value, Expr) else cls.of({(): int(value)})
+        if isinstance(value, Expr):
+            return value
+        number = int(value)
+        return cls._with_value(number, {(): number} if number else {})
 
     @classmethod
     def variable(cls, symbol: str, value: int) -> Expr:
@@ -371,16 +372,27 @@ class Power(float):
         return Power, (float(self), self.base, self.exponent, self.factor)
 
 
+def _without_zeros(terms: Mapping[Monomial, int]) -> Mapping[Monomial, int]:
+    if all(terms.values()):
+        return terms
+    return {monomial: k for monomial, k in terms.items() if k}
+
+
 def total(values: Iterable[int]) -> Expr:
     """The sum of Exprs and ints, like terms collected in order of first appearance."""
+    number = 0
     terms: dict[Monomial, int] = {}
     keys: dict[Monomial, Monomial] = {}
     for value in values:
+        number += int(value)
         for monomial, k in value.terms.items() if isinstance(value, Expr) else (((), int(value)),):
-            if monomial not in terms:
+            if monomial in terms:
+                terms[monomial] += k
+                continue
+            if len(monomial) > 1:
                 monomial = keys.setdefault(tuple(sorted(monomial)), monomial)
             terms[monomial] = terms.get(monomial, 0) + k
-    return Expr.of(terms)
+    return Expr._with_value(number, _without_zeros(terms))
 
 
 def product(values: Iterable[int]) -> Expr:
@@ -399,9 +411,10 @@ def product(values: Iterable[int]) -> Expr:
             terms = _product({monomial: 1} if terms is None else terms, value.terms)
     if terms is None and coefficient:
         return Expr._with_value(number, {monomial: coefficient})
-    if terms is None:
-        return Expr.of({})
-    return Expr.of({monomial: coefficient * k for monomial, k in terms.items()})
+    if not coefficient:
+        return Expr._with_value(0, {})
+    terms = {monomial: coefficient * k for monomial, k in (terms or {}).items()}
+    return Expr._with_value(number, _without_zeros(terms))
 
 
 @overload
@@ -522,9 +535,26 @@ def _never_less(a: Expr, b: Expr) -> bool:
 
 
 def _call(function: str, *arguments: Expr) -> Expr:
-    if not any(x.variables for x in arguments):
+    if not any(map(_varies, arguments)):
         return Expr.const(_FUNCTIONS[function][0](*map(int, arguments)))
     return _written(function, *arguments)
+
+
+def _varies(x: Expr) -> bool:
+    """Whether there are variables in an expression."""
+    for monomial in x.terms:
+        for atom in monomial:
+            if isinstance(atom, Variable):
+                return True
+            if isinstance(atom, Call):
+                inside: tuple[Expr, ...] = atom.arguments
+            elif isinstance(atom, (Alias, Group)):
+                inside = (atom.definition if isinstance(atom, Alias) else atom.content,)
+            else:
+                continue
+            if any(map(_varies, inside)):
+                return True
+    return False
 
 
 def _written(function: str, *arguments: Expr) -> Expr:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...checkpoint.naming.stored_layouts import count_groups, layout_params_at, values_last
 from ...checkpoint.open import cached_copy, is_remote_name, names_checkpoint, open_checkpoint
@@ -35,6 +34,8 @@ def scheme_of_files(model: FamilyModel) -> Scheme:
     path = cached_copy(location) if location and is_remote_name(location) else location
     if not path or not names_checkpoint(path):
         return published
+    from ...checkpoint.naming.detect_scheme import detect_scheme
+
     opened = open_checkpoint(path, allow_partial=True, local_only=True)
     stored = {x.name: tuple(x.shape) for x in opened.manifest.tensors}
     if not stored:

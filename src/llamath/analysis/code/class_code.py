@@ -168,7 +168,9 @@ class ClassCode:
     def _find_names(self) -> None:
         in_forward = names_in(x.tree for x in self.lines)
         in_init = names_in(x.tree for x in self.attributes)
-        read = {y.attr for x in self.lines for y in walk(x.tree) if isinstance(y, ast.Attribute)}
+        self.names = [*in_init, *in_forward]
+        trees = [x.tree for x in self.lines] if self.parameters else []
+        read = {y.attr for y in walk(trees) if isinstance(y, ast.Attribute)}
         own = {x.name for x in self.attributes}
         # placeholders that forward reads, parameters that it does, and whether any needs the config
         self.kept_symbols = [x for x in in_forward if x.startswith((DIM, NUMBER))]

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...checkpoint.naming.scheme import Scheme
@@ -35,6 +35,7 @@ class FileLine(Record):
     weights: tuple[str, ...] = ()  # patterns of paths
 
 
+_SYMBOL = re.compile(rf"(?:{DIM}|{NUMBER})\w+")
 _NOTES: Mapping[str, str] = {
     "eps": "epsilon of the norms",
     "theta": "base of the rotary positions",
@@ -73,27 +74,17 @@ _FIRST = ("d", "H", "K", "h", "F", "V", "L")
 """The letters that most models have, which come first."""
 
 
-class _Resolve(Rewriter):
-    """Puts attributes of the config, or of the module, in the place of symbols."""
-
-    def __init__(self, owner: str, fields: Mapping[str, str], taken: Iterable[str] = ()) -> None:
-        self._owner = owner
-        self._fields = fields
-        self._taken = frozenset(taken)
+class _WithoutBias(Rewriter):
+    """Leaves out bias=True of the modules that have a bias by default."""
 
     def visit(self, node: Any) -> Any:
-        if isinstance(node, ast.Name) and node.id.startswith((DIM, NUMBER)):
-            name = self._fields[node.id]
-            name += "_" if name in self._taken else ""
-            return ast.Attribute(ast.Name(self._owner), name)
-        if (
-            isinstance(node, ast.Call)
-            and node.keywords
-            and unparse(node.func) in ("nn.Linear", "nn.LayerNorm")
-        ):
+        if isinstance(node, ast.Call) and node.keywords and unparse(node.func) in _BIASED:
             kept = [x for x in node.keywords if x.arg != "bias" or unparse(x.value) != "True"]
-            node = changed(node, keywords=kept)  # they have a bias by default
+            node = changed(node, keywords=kept)
         return super().visit(node)
+
+
+_BIASED = ("nn.Linear", "nn.LayerNorm")
 
 
 class _Rename(Rewriter):
@@ -170,13 +161,8 @@ class FileWriter:
 
     def _find_fields(self) -> None:
         """Find the fields of the config: dimensions and numbers that the code mentions."""
-        used = dict.fromkeys(
-            y.id
-            for code in self._code.classes
-            for tree in (*(x.tree for x in code.attributes), *(x.tree for x in code.lines))
-            for y in walk(tree)
-            if isinstance(y, ast.Name) and y.id.startswith((DIM, NUMBER))
-        )
+        names = (x for code in self._code.classes for x in code.names)
+        used = dict.fromkeys(x for x in names if x.startswith((DIM, NUMBER)))
         letters = dict(self._code.letters) | self._code.symbols.letters
         order = [x for x in self._model.key_by_symbol if x in letters]
         order += [x for x in letters if x not in order]
@@ -306,24 +292,20 @@ class FileWriter:
     def _class(self, code: ClassCode) -> list[FileLine]:
         whole = code.name == "Model"
         own = {self.attribute(code.block, x.name) for x in code.attributes}
-        init = _Resolve("c", self._fields)
-        forward = _Resolve("self", self._fields, own)
         ropes = _Pack()
         renamed = _Rename(self, code.block)
         trees = [x.tree for x in code.lines]
         trees = [renamed.visit(x) for x in trees] if self._attributes else trees
-        trees = [ropes.visit(x) for x in trees]
+        if any("rope" in x.operations for x in code.lines):
+            trees = [ropes.visit(x) for x in trees]
         arguments = ["self", *(["c"] if code.needs_config else []), *code.parameters]
         head_lines = [f"class {code.name}(nn.Module):", *_docstring(class_summary(code), 4), ""]
         head_lines += break_line(f"    def __init__({', '.join(arguments)}):")
         head_lines += ["        super().__init__()", *self._kept(code, own, trees, ropes)]
         lines = _plain(*head_lines, block=code.name)
 
-        def made(tree: ast.expr) -> str:
-            return unparse(init.visit(tree))
-
         rows = [
-            (f"        self.{self.attribute(code.block, x.name)} = {made(x.tree)}", x)
+            (f"        self.{self.attribute(code.block, x.name)} = {self._text(x.tree, 'c')}", x)
             for x in code.attributes
         ]
         width = max((len(a) for a, x in rows if x.note and len(a) < 66), default=0)
@@ -339,17 +321,28 @@ class FileWriter:
         for tree, line in zip(trees, code.lines, strict=True):
             if whole and isinstance(tree, ast.Return) and self._has_positions:
                 lines += _plain("        cache.length = length", block=code.name)
-            lines += _statement(unparse(forward.visit(tree)), line, code.name)
+            lines += _statement(self._text(tree, "self", own), line, code.name)
         return lines
+
+    def _text(self, tree: ast.AST, owner: str, taken: Collection[str] = ()) -> str:
+        """Return the text of a tree, with attributes of the config, or of the module, in the place
+        of symbols.
+        """
+
+        def field(found: re.Match[str]) -> str:
+            name = self._fields[found[0]]
+            return f"{owner}.{name}{'_' * (name in taken)}"
+
+        return _SYMBOL.sub(field, unparse(_WithoutBias().visit(tree) if owner == "c" else tree))
 
     def _kept(
         self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
     ) -> Iterator[str]:
         """Yield the lines that keep numbers of the config for the forward pass."""
-        read = {y.id for y in walk(trees) if isinstance(y, ast.Name)}
+        packed = ropes.found and {y.id for y in walk(trees) if isinstance(y, ast.Name)}
         pairs = []
         for symbol in code.kept_symbols:
-            if symbol in read:
+            if not packed or symbol in packed:
                 name = self._fields[symbol]
                 pairs.append((name + "_" * (name in own), f"c.{name}"))
         text = " ".join(map(unparse, trees)) if code.kept_parameters else ""
@@ -362,9 +355,8 @@ class FileWriter:
                 n -= 1
             yield _assignment(pairs[:n])
             pairs = pairs[n:]
-        init = _Resolve("c", self._fields)
         for name, tree in ropes.found.items():
-            text = unparse(init.visit(tree)).replace("self.", "")
+            text = self._text(tree, "c").replace("self.", "")
             yield from break_line(f"        self.{name} = {text}")
 
     def _forward_head(self, code: ClassCode) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import keyword
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
@@ -16,7 +17,6 @@ from ..graph.node import Node
 from .syntax.trees import parse
 
 DIM, NUMBER = "_dim_", "_number_"
-_OPERATORS: Mapping[str, str] = {"floor": "({}) // ({})", "ceil": "-(-({}) // ({}))"}
 
 
 class Symbols:
@@ -45,7 +45,7 @@ class Symbols:
         """Return a dimension as an expression of its letters."""
         if not isinstance(x, Expr):
             return ast.Constant(int(x))
-        return parse(self._expression(x))
+        return self._tree(x)
 
     def power(self, x: Power, tag: str = "") -> ast.expr:
         """Return a number that follows from dimensions as an expression of these."""
@@ -57,31 +57,37 @@ class Symbols:
         factor = self.number(float(x.factor), f"{tag}_factor" if tag else "")
         return ast.BinOp(factor, ast.Mult(), y)
 
-    def _expression(self, x: Expr) -> str:
+    def _tree(self, x: Expr) -> ast.expr:
         common, terms = _common(x), []
         for monomial, k in x.terms.items():
             rest = list(monomial)
             for atom in common:
                 rest.remove(atom)
-            factors = [str(k)] if k != 1 or not rest else []
-            factors += map(self._atom, rest)
-            terms.append(" * ".join(factors))
-        text = " + ".join(terms) or "0"
-        return " * ".join([*map(self._atom, common), f"({text})"]) if common else text
+            factors = [parse(str(k))] if k != 1 or not rest else []
+            terms.append(_joined(ast.Mult(), [*factors, *map(self._atom, rest)]))
+        whole = _joined(ast.Add(), terms or [ast.Constant(0)])
+        return _joined(ast.Mult(), [*map(self._atom, common), whole]) if common else whole
 
-    def _atom(self, atom: Any) -> str:
+    def _atom(self, atom: Any) -> ast.expr:
         if isinstance(atom, Letter) and is_name(atom.symbol) and type(atom) is Letter:
             self.letters[atom.symbol] = atom.value
-            return DIM + atom.symbol
-        if isinstance(atom, Call) and atom.function in (*_OPERATORS, "min", "max"):
-            inside = [self._expression(x) for x in atom.arguments]
-            operator = _OPERATORS.get(atom.function)
-            return f"({operator.format(*inside)})" if operator else f"{atom.function}{inside}"
+            return ast.Name(DIM + atom.symbol)
+        if isinstance(atom, Call) and atom.function in ("floor", "ceil"):
+            a, b = map(self._tree, atom.arguments)
+            if atom.function == "floor":
+                return ast.BinOp(a, ast.FloorDiv(), b)
+            return ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), a), ast.FloorDiv(), b))
+        if isinstance(atom, Call) and atom.function in ("min", "max"):
+            return ast.Call(ast.Name(atom.function), [*map(self._tree, atom.arguments)], [])
         if isinstance(atom, Alias):
-            return f"({self._expression(atom.definition)})"
+            return self._tree(atom.definition)
         if isinstance(atom, Group):
-            return f"({self._expression(atom.content)})"
-        return str(atom.value)
+            return self._tree(atom.content)
+        return parse(str(atom.value))
+
+
+def _joined(operator: ast.operator, parts: list[ast.expr]) -> ast.expr:
+    return reduce(lambda a, b: ast.BinOp(a, operator, b), parts)
 
 
 def _common(x: Expr) -> list[Any]:

@@ -83,7 +83,10 @@ def gguf_tensors(tree: Decoder, gguf: GGUFNaming) -> list[_TensorWeights]:
     for name, child in tree.children:
         if not isinstance(child, Stack):
             folded = {x.pattern: x for x in fold_field(tree, name)}
-            outside += [_tensor_weights(x, folded, -1) for x in names.tensors_of_field(tree, name)]
+            outside += [
+                _TensorWeights(_gguf_tensor(x, -1), _leaves(x, folded))
+                for x in names.tensors_of_field(tree, name)
+            ]
     return [
         *sorted(outside, key=lambda x: x.tensor.name),
         *_layers(tree.layers, names),
@@ -104,22 +107,24 @@ def _mtp_layers(tree: Decoder, gguf: GGUFNaming) -> Iterator[_TensorWeights]:
 
 
 def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
-    tensors_by_block: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
+    tensors_by_block: dict[int, list[tuple[StoredTensor, tuple[Folded, ...]]]] = {}
     for x, _ in layers.distinct():
         folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
-        tensors_by_block[id(x)] = [
-            (y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)
-        ]
+        stored = sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)
+        tensors_by_block[id(x)] = [(y, _leaves(y, folded)) for y in stored]
     for i, x in enumerate(layers):
-        yield from (_tensor_weights(y, folded, i) for y, folded in tensors_by_block[id(x)])
+        for y, leaves in tensors_by_block[id(x)]:
+            yield _TensorWeights(_gguf_tensor(y, i), leaves)
 
 
-def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _TensorWeights:
+def _leaves(x: StoredTensor, folded: dict[str, Folded]) -> tuple[Folded, ...]:
+    """Return the weights of a tensor, each once."""
     patterns = dict.fromkeys(part.pattern for part in x.parts)
-    leaves = tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
-    return _TensorWeights(
-        GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves
-    )
+    return tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
+
+
+def _gguf_tensor(x: StoredTensor, layer: int) -> GGUFTensor:
+    return GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer)
 
 
 def gguf_traits(tree: Decoder, gguf: GGUFNaming) -> ModelTraits:

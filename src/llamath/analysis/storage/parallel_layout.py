@@ -170,6 +170,11 @@ def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
     ]
 
 
+def stage_layers(stack: Stack, stage: PipelineStage) -> list[tuple[Block, int]]:
+    """Return the distinct blocks of each run of a stage, with their numbers."""
+    return [pair for run in stage.runs for pair in slice_layers(stack, *run)]
+
+
 def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
     """Return the distinct blocks from layer `first` up to `last`, with their numbers."""
     counts: dict[int, tuple[Block, int]] = {}
@@ -191,7 +196,7 @@ def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[W
 
     So are the weights of a block that layers of several stages share.
     """
-    kinds = [pair for run in stage.runs for pair in slice_layers(tree.layers, *run)]
+    kinds = stage_layers(tree.layers, stage)
     part = tree.replace(layers=Stack(*(((block,), n) for block, n in kinds)))
     layers_position = tree.fields.index("layers")
     shards: list[WeightShard] = []

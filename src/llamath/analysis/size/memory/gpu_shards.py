@@ -20,7 +20,7 @@ from ...storage.parallel_layout import (
     PipelineStage,
     WeightShard,
     pipeline_stages,
-    slice_layers,
+    stage_layers,
     weight_shards,
 )
 from .cache_bytes import CacheSpec, KVFormat, cache_specs, kv_format
@@ -275,6 +275,16 @@ class ShardedModel:
         )
 
     @cached_property
+    def equal_stages(self) -> list[int]:
+        """For each stage the first one with the same layers and weights."""
+        first: dict[object, int] = {}
+        return [
+            first.setdefault((stage.first, stage.last, tuple(layers or ()), tuple(shards)), i)
+            for i, (stage, shards) in enumerate(zip(self.stages, self._shards, strict=True))
+            for layers in [(self._num_layers(stage) or {}).items()]
+        ]
+
+    @cached_property
     def _shards(self) -> list[list[WeightShard]]:
         return [weight_shards(self.tree, stage, self.layout) for stage in self.stages]
 
@@ -378,7 +388,6 @@ class ShardedModel:
         if self.layout.pp == 1:
             return None
         found: dict[int, int] = {}
-        for run in stage.runs:
-            for block, n in slice_layers(self.tree.layers, *run):
-                found[id(block)] = found.get(id(block), 0) + n
+        for block, n in stage_layers(self.tree.layers, stage):
+            found[id(block)] = found.get(id(block), 0) + n
         return found

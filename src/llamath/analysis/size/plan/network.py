@@ -9,6 +9,7 @@ node, as in a ring through every node.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from ....hardware import Device
@@ -30,6 +31,7 @@ class RankGroup(NamedTuple):
         return self.per_node * self.nodes
 
 
+@cache
 def rank_group(size: int, stride: int, node: int) -> RankGroup:
     """Place `size` ranks, `stride` apart, in nodes of `node` GPUs."""
     near = max(1, min(size, node // stride))

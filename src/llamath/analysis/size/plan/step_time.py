@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from ....core.blocks import Decoder
+from ....core.tree import Block
 from ....questions.layout import Layout
 from ....utils.record_type import Record
-from ...storage.parallel_layout import PipelineStage, pipeline_stages, slice_layers
+from ...storage.parallel_layout import PipelineStage, pipeline_stages, stage_layers
 from .microbatch_work import MicrobatchCosts, PassCost, cost_key, sum_costs
 from .network import Network, RankGroup, rank_group
 
@@ -97,13 +98,16 @@ class StepTime(Record):
         return self.bubble / self.step
 
 
+_Kind = tuple[PipelineStage, Sequence[tuple[Block, int]]]
+
+
 class StepTimeModel:
     """The step times of a model on a cluster under many layouts."""
 
     def __init__(self, costs: MicrobatchCosts, network: Network, node: int) -> None:
         self.costs, self.network, self.node = costs, network, node
         self.tree: Decoder = costs.tree
-        self._stages: dict[tuple[int, int], list[PipelineStage]] = {}
+        self._stages: dict[tuple[int, int], list[_Kind]] = {}
         self._parts: dict[tuple[object, ...], list[PassCost]] = {}
         self._slowest: dict[tuple[object, ...], tuple[PassCost, Times]] = {}
 
@@ -113,34 +117,34 @@ class StepTimeModel:
 
     def stages(self, layout: Layout) -> list[PipelineStage]:
         """The pipeline stages that differ; of several stages with the same layers, the first."""
+        return [stage for stage, _ in self._distinct(layout)]
+
+    def _distinct(self, layout: Layout) -> list[_Kind]:
+        """Return the stages that differ, with their layers."""
         key = layout.pp, layout.interleave
         if key not in self._stages:
-            distinct: dict[tuple[object, ...], PipelineStage] = {}
+            distinct: dict[object, _Kind] = {}
             for x in pipeline_stages(self.tree, layout):
-                distinct.setdefault((self._kinds(x), x.first, x.last), x)
+                layers = stage_layers(self.tree.layers, x)
+                kinds = tuple((id(block), n) for block, n in layers)
+                distinct.setdefault((kinds, x.first, x.last), (x, layers))
             self._stages[key] = list(distinct.values())
         return self._stages[key]
-
-    def _kinds(self, stage: PipelineStage) -> tuple[tuple[int, int], ...]:
-        return tuple(
-            (id(block), n)
-            for run in stage.runs
-            for block, n in slice_layers(self.tree.layers, *run)
-        )
 
     def slowest_stage(self, layout: Layout) -> tuple[PassCost, Times]:
         """The cost of a microbatch on the slowest stage and its seconds, forward and backward."""
         key = (layout.pp, layout.interleave, *cost_key(layout))
         if key not in self._parts:
-            self._parts[key] = [self._stage_cost(x, layout) for x in self.stages(layout)]
+            self._parts[key] = [self._stage_cost(*x, layout) for x in self._distinct(layout)]
         if (again := (*key, layout.recompute)) not in self._slowest:
             pairs = [(x, self._microbatch_time(x, layout)) for x in self._parts[key]]
             self._slowest[again] = max(pairs, key=lambda pair: sum(pair[1]))
         return self._slowest[again]
 
-    def _stage_cost(self, stage: PipelineStage, layout: Layout) -> PassCost:
-        kinds = [pair for run in stage.runs for pair in slice_layers(self.tree.layers, *run)]
-        inner = [self.costs.layer_cost(block, layout).scaled(n) for block, n in kinds]
+    def _stage_cost(
+        self, stage: PipelineStage, layers: Sequence[tuple[Block, int]], layout: Layout
+    ) -> PassCost:
+        inner = [self.costs.layer_cost(block, layout).scaled(n) for block, n in layers]
         return sum_costs(
             [*inner, self.costs.embedding_and_head_cost(layout, stage.first, stage.last)]
         )

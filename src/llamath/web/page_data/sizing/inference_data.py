@@ -319,18 +319,22 @@ def _layout(
     )
     shards = {name: first.with_dtype_of(x) for name, x in made.items()}
     stages: dict[str, dict[str, Any]] = {}
+    keys: list[str] = []
     reads, all_reads = list[list[WeightRead]](), list[list[WeightRead]]()
     values: dict[str, dict[str, Any] | Json] = {}
-    for i in range(layout.pp):
-        stage = _stage(first, i, forms) | {"weights": _weight_bytes(shards, i, elements)}
-        found, numbers = _reads(shards, i, len(stages), elements)
-        key = json.dumps([stage, [*numbers.values()]])
-        if key not in stages:
-            stages[key] = stage | {"where": []}
-            reads.append(found)
-            values |= numbers
-        stages[key]["where"].append(_where(first, i))
-        all_reads.append(reads[list(stages).index(key)])
+    for i, same in enumerate(first.equal_stages):
+        if same < i:
+            keys.append(keys[same])
+        else:
+            stage = _stage(first, i, forms) | {"weights": _weight_bytes(shards, i, elements)}
+            found, numbers = _reads(shards, i, len(stages), elements)
+            keys.append(json.dumps([stage, [*numbers.values()]]))
+            if keys[i] not in stages:
+                stages[keys[i]] = stage | {"where": []}
+                reads.append(found)
+                values |= numbers
+        stages[keys[i]]["where"].append(_where(first, i))
+        all_reads.append(reads[list(stages).index(keys[i])])
     work, caches = variable("work"), [first.cache_bytes(i, SIZES.cache) for i in range(layout.pp)]
     passes = {
         "decode": decode_work(all_reads, caches, work, first.layout, BATCH),
