@@ -39,11 +39,13 @@ from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
 
 
-def _diff_data(report: DiffReport) -> dict[str, Any]:
-    """Return the data of the comparison view."""
+def causes_of(a: FamilyModel, b: FamilyModel, report: DiffReport) -> dict[str, Any]:
+    """Return why the second of two models has another size."""
+    formulas = [x.count.formula for x in (a, b)]
     return {
         "totals": [str(report.total.a), str(report.total.b)],
         "delta": str(report.delta),
+        "formulas": [[x.symbols, x.numbers] for x in formulas],
         "method": METHOD,
         "causes": [
             {
@@ -57,6 +59,12 @@ def _diff_data(report: DiffReport) -> dict[str, Any]:
             }
             for x in report.causes
         ],
+    }
+
+
+def _diff_data(report: DiffReport) -> dict[str, Any]:
+    """Return what else differs."""
+    return {
         "weights": [
             {
                 "path": x.path,
@@ -156,7 +164,7 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
 
 def _comparison(a: FamilyModel, b: FamilyModel) -> dict[str, Any]:
     report = diff(a, b)
-    return _diff_data(report) | {"copy": diff_texts(report)}
+    return causes_of(a, b, report) | _diff_data(report) | {"copy": diff_texts(report)}
 
 
 def _model(model: FamilyModel) -> dict[str, Any]:

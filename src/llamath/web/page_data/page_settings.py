@@ -15,6 +15,7 @@ def page_settings(
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     training = size_data[0]["training"]
     start = training["start"]
+    stops = max(len(x["tour"]) for x in models)
     # what a model that runs in its page begins with
     first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
     # of one model the smallest hardware that runs it, whatever else is chosen
@@ -40,6 +41,7 @@ def page_settings(
             for x in training["choices"]
         },
         "card": (card, [*unset, *(x["name"] for x in gpus), "custom"]),
+        "tour": ("", ["", *map(str, range(1, stops + 1))]),
         "layer": (str(first.get("layer", "")),),
         "text": (first.get("text", ""),),
         "head": (str(first.get("head", 0)),),

@@ -25,6 +25,10 @@ TOKENS = 1000
 _READER = 10
 """The token whose keys are asked for."""
 _MOST_MISTAKES, _MOST_BITS = {"weights": 5}, 4
+_SHAPES = {"embedding", "scores"}
+"""The stops of which the numbers of a result are asked besides other questions."""
+_PRODUCTS = {"qkv", "compress", "mixer_in", "gate_up", "experts"}
+"""The stops whose products with matrices are asked for in FLOPs; the others are alike."""
 _CORE = {"embedding", "qkv", "compress", "expand", "mixer_in", "gate_up", "experts", "logits"}
 """The stops whose parameters the terminal asks for."""
 
@@ -62,11 +66,10 @@ class _Asking:
         return record(self.study.tree, batch=1, past_tokens=past, decode=True)
 
     def exercises(self, stop: Stop) -> Iterator[Exercise]:
-        idea = list(self._idea(stop))
-        yield from idea
-        if stop.adds.value:
-            yield self._parameters(stop)
-        yield from list(self._cache(stop)) or (() if idea else self._shape(stop))
+        asked = [*self._idea(stop), *self._parameters(stop), *self._cache(stop)]
+        yield from asked
+        if not asked or stop.name in _SHAPES:
+            yield from self._shape(stop)
         yield from self._flops(stop)
 
     def _steps(self, stop: Stop, stages: Iterable[WalkthroughStage]) -> Sequence[Step]:
@@ -74,12 +77,14 @@ class _Asking:
         stage = next((x for x in stages if _shows(x, stop.place)), None)
         return () if stage is None else [x for x in stage.steps if x.name in stop.steps]
 
-    def _parameters(self, stop: Stop) -> Exercise:
+    def _parameters(self, stop: Stop) -> Iterator[Exercise]:
+        if not stop.adds.value:
+            return
         adds = self.study.weights(partial(self.tour.adds, stop.name))
         if adds.number != stop.adds.value:  # of a tower, which the text does not pass
             adds = _one(stop.adds.value)
         names = list(dict.fromkeys(map(term_name, adds.products)))
-        return self.asker.ask(
+        yield self.asker.ask(
             stop.name,
             f"A token of {self.study.name} comes to the stop “{stop.title}”. How many parameters "
             "does this stop add to the count, in all layers together?",
@@ -237,14 +242,15 @@ class _Asking:
 
     def _flops(self, stop: Stop) -> Iterator[Exercise]:
         steps = [x for x in self._steps(stop, self.next) if int(x.flops)]
-        if not steps:
+        is_product = all(x.kind == "linear" for x in steps)
+        if not steps or (is_product and stop.name not in _PRODUCTS):
             return
         names = format_list(dict.fromkeys(x.name.rpartition(".")[2] for x in steps))
         where = " in one layer" if stop.place.isdigit() else ""
         text = (
-            f"How many FLOPs are spent on {names} for token T = {TOKENS:,}{where}?"
-            if any(x.kind != "linear" for x in steps)
-            else f"How many FLOPs are spent on the products with {names} for a token{where}?"
+            f"How many FLOPs are spent on the products with {names} for a token{where}?"
+            if is_product
+            else f"How many FLOPs are spent on {names} for token T = {TOKENS:,}{where}?"
         )
         account = Account(
             products=tuple(Product(x.name, "flops", (("flops", _of_one(x.flops)),)) for x in steps)
