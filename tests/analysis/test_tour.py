@@ -9,6 +9,8 @@ import pytest
 
 import llamath
 from llamath.analysis.learn.course import exercises_of, find_lesson, study_of
+from llamath.analysis.learn.diagnosis import check_answer
+from llamath.analysis.learn.tour.stop_questions import named_mistakes, stop_exercises
 from llamath.analysis.learn.tour.tour import Tour, tour_of
 from llamath.core.tree import CountedOnly
 
@@ -166,3 +168,18 @@ def test_lesson_tells_the_stops_and_asks_for_them() -> None:
         assert {x.name: x.adds.value for x in stops if x.adds.value}.items() <= asked.items()
         assert asked.get("scores", 0) == 0
     assert "forward pass" in lesson.lacks(study_of(find_lesson("total"), "apertus-8b"))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_stop_asks_and_its_mistakes_are_wrong(name: str) -> None:
+    for stop, exercises in stop_exercises(tour(name)).items():
+        assert exercises, stop
+        assert len({x.id for x in exercises}) == len(exercises)
+        for x in exercises:
+            assert int(x.answer) > 0 and not x.answer.variables, x.id
+            assert x.answer.letters.keys() <= x.letters.keys()
+            assert check_answer(x, x.answer.symbol).right, (x.id, x.answer.symbol)
+            for number, says in named_mistakes(x):
+                found = check_answer(x, f"{number}")
+                assert not found.right and "{" not in says
+                assert says in {y for z in found.findings for y in z.sentences}, x.id

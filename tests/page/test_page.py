@@ -542,6 +542,12 @@ def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path) -
                 go_to(tab, at)
             assert tab.input_value("#context") == "1,024" and tab.input_value("#batch") == "1", at
             assert tab.text_content("h1") == "GPT-2 small", at
+            if i:
+                assert tab.evaluate("location.hash") == "", "what is not known is removed"
+        for unknown in ("layer=99", "tour=99", "zoom=attn/nothing", "layer=3&zoom=x"):
+            go_to(tab, f"#{unknown}")
+            kept = "#layer=3" if "layer=3" in unknown else ""
+            assert tab.evaluate("location.hash") == kept, unknown
 
 
 def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:

@@ -210,22 +210,22 @@ def test_all_places_name_the_smallest_hardware(browser: Any, tmp_path: Path, slu
     smallest = fact_sheet(model_of(slug)).runs_on[0].gpu
     assert smallest is not None
     ranking = rank_gpus(MemoryCalculator(llamath.load(slug), MemoryRequest()))
-    runnable = [x for x in ranking.gpus if is_supported(x.device, ranking.dtype)]
-    assert smallest == min(
-        runnable, key=lambda x: (x.count, x.device.nominal, -x.decode_ceiling)
-    ), "of all that `fit` lists"
+    assert smallest == ranking.smallest, "of all that `fit` lists"
     verdict = llamath.fit(slug, on=f"{smallest.count}x{smallest.device.name}")
     assert verdict.fits and verdict.total == smallest.total
     title, count = short_title(smallest.device.title), smallest.count
     with Tab(browser, tmp_path, page_of(slug), width=1440) as tab:
         assert tab.text_content(".runs strong") == f"{count} × {re.sub(SIZE, '', title)}"
         speed = f"{shown_text(tab, '[data-speed=decode-rate]')} tokens/s"
+        common = "of common GPUs" in tab.text_content(".runs")
+        assert common == bool(smallest.device.common)
         assert speed in tab.text_content(".runs") and speed in tab.text_content("#speed-title")
         heading = tab.text_content("#hardware-title").split(" run")[0]
         assert heading == f"{NUMBERS[count]} {re.sub(SIZE, '', title)}"
         chosen = tab.locator("#hardware .cell[aria-pressed=true]")
         assert chosen.get_attribute("data-fit") == f"{smallest.device.name} {count}"
-        assert "the smallest that runs it" in chosen.get_attribute("aria-label")
+        assert "the smallest" in chosen.get_attribute("aria-label")
+        assert smallest.device.common in tab.text_content("#hardware")
         where = f"{f'{count} × ' if count > 1 else ''}{smallest.device.title}"
         assert tab.text_content("#hardware .verdict h3").endswith(f" fits on {where}")
         on = f"{count} ×" if count > 1 else "one"
@@ -253,6 +253,24 @@ def test_first_screen_and_heading_follow_the_settings(browser: Any, tmp_path: Pa
             name = tab.text_content(".runs strong").partition(" × ")
             assert int(name[0]) == found[1]
             assert tab.text_content("#hardware-title").split(" run")[0].endswith(name[2])
+            # until a GPU is chosen, the cell, the verdict and the speed are of the answer
+            title = find_device(found[0]).title
+            where = title if found[1] == 1 else f"{found[1]} × {title}"
+            chosen = tab.locator("#hardware .cell[aria-pressed=true]")
+            assert chosen.get_attribute("data-fit") == f"{found[0]} {found[1]}"
+            assert tab.text_content("#hardware .verdict h3").endswith(f" fits on {where}")
+            assert f" {title}: " in tab.text_content("#speed-title")
+            assert tab.input_value("#choice-card") == found[0]
+        tab.click("#hardware [data-fit='l40s 1']")
+        wait_until_drawn(tab)
+        tab.fill("#batch", "64")
+        wait_until_drawn(tab)
+        chosen = tab.locator("#hardware .cell[aria-pressed=true]")
+        assert chosen.get_attribute("data-fit") == "l40s 1", "a choice stays"
+        tab.select_option("#choice-card", "")
+        wait_until_drawn(tab)
+        assert "card" not in tab.evaluate("location.hash")
+        assert chosen.locator("em").count() == 1
 
 
 SUGGESTION_CASES = [
@@ -319,7 +337,9 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         for name, (text, label) in texts.items():
             assert ("does not fit" in label) != ("tokens/s" in text), name
             assert ("does not fit" in label) != ("tokens per second" in label), name
-        assert sum("the smallest that runs it" in label for _, label in texts.values()) == 1
+        assert (
+            sum("the smallest common GPU that runs it" in label for _, label in texts.values()) == 1
+        )
         cells["h100-sxm 8"].click()
         wait_until_drawn(tab)
         assert (

@@ -35,6 +35,7 @@ from support.firefox import FIREFOX, Firefox
 from support.page_models import page_of
 from support.serving import served
 from support.tiny_checkpoint import tiny_checkpoint
+from tiny.words import COLOURS, PEOPLE, THINGS
 
 __all__ = ["browser"]
 PROMPT = "Tell me a story about Anna and a kite."
@@ -99,14 +100,36 @@ def run(prompt: str, **how: Any) -> str:
 
 
 def written(llama: NativeLlama, reply: Any) -> str:
-    """Return the text of a reply with the name of the token that ends it, as the page shows it."""
-    return str(llama.tokenizer.decode(reply.ids, keep_special_tokens=True))
+    """Return the text of a reply as the page shows it, without the token that ends it."""
+    end = bundled_live_parts([load_with_checkpoint("embedded")]).data["stop"]
+    ids = [x for x in reply.ids if x not in end]
+    return str(llama.tokenizer.decode(ids, keep_special_tokens=True))
 
 
 def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
     type_text(tab, PROMPT)
     assert tab.evaluate(WRITE_ALL) == run(PROMPT)
-    assert "has ended its text" in tab.text_content(".live-note")
+    last = tab.locator(".live-tokens li:last-child button").text_content()
+    assert last == "<|im_end|>" and last not in tab.input_value("#live-text")
+    assert last in tab.text_content(".live-buttons #live-end")
+    for name in ("Step", "Write on"):
+        button = tab.locator(".live-buttons").get_by_role("button", name=name, exact=True)
+        assert button.get_attribute("aria-disabled") == "true"
+        assert button.get_attribute("aria-describedby") == "live-end"
+    chips = tab.locator(".live-tokens button").all_text_contents()
+    address = tab.evaluate("location.hash")
+    go_to(tab, "#text=Anna+had")
+    assert tab.text_content("#live-end") == ""
+    go_to(tab, address)
+    assert tab.locator(".live-tokens button").all_text_contents() == chips
+
+
+def test_names_that_the_model_knows_stand_beside_the_text(tab: Any) -> None:
+    """They are those of the world that trained it, and each is one token."""
+    said = re.findall(r"[A-Za-z]+", tab.text_content("#live-knows"))
+    llama = NativeLlama.open()
+    for word in (*PEOPLE, *THINGS, *COLOURS):
+        assert word in said and len(llama.encode(f" {word}")) == 2, word
 
 
 def test_seed_draws_the_tokens_of_the_engine(browser: Any, tmp_path: Path) -> None:
@@ -237,7 +260,7 @@ def test_any_text_is_read_as_the_engine_reads_it(tab: Any, text: str) -> None:
         "all => all.map(x => Number(/id (\\d+)/.exec(x.title)[1]))"
     )
     assert shown == ids
-    assert ("512 tokens of the model's context" in tab.text_content(".live-note")) == (
+    assert ("512 tokens of the model's context" in tab.text_content("#live-end")) == (
         len(ids) == 512
     )
 
@@ -424,7 +447,7 @@ def test_page_without_webassembly_explains_itself(
     with lent_page(browser, 1000, 800, (script,) if script else ()) as page:
         visit(page, path.as_uri())
         assert page.get_attribute("[data-live]", "data-live") == "failed"
-        assert "The model does not run here" in page.text_content(".live-note")
+        assert "The model does not run here" in page.text_content("#live-end")
         assert page.locator("#live figure").count() == 0
         assert "803,968" in page.text_content("main")
         assert "RTX" in page.text_content(".runs")

@@ -390,6 +390,25 @@ def test_back_undoes_a_layer_the_tour_and_a_dialog(browser: Any, tmp_path: Path)
         tab.go_back()
         wait_until_drawn(tab)
         assert layer() == first
+        # a setting: the moves of one after each other are one step, and the page does not scroll
+        tab.click("nav >> text=Memory")
+        wait_until_drawn(tab)
+        tab.evaluate("scrollBy(0, 300)")
+        at = tab.evaluate("scrollY")
+        for context in ("1000", "2000", "3000"):
+            tab.fill("#context", context)
+        tab.select_option("#choice-dtype", "fp8")
+        wait_until_drawn(tab)
+        found = []
+        for _ in range(2):
+            tab.go_back()
+            wait_until_drawn(tab)
+            found.append((tab.input_value("#choice-dtype"), tab.input_value("#context")))
+        assert found == [("bf16", "3,000"), ("bf16", "8,192")]
+        assert abs(tab.evaluate("scrollY") - at) < 40
+        tab.go_forward()
+        wait_until_drawn(tab)
+        assert tab.input_value("#context") == "3,000"
 
 
 def test_a_closed_dialog_leaves_no_entry(browser: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from llamath.analysis.learn.tour.stop_questions import stop_exercises
 from llamath.analysis.learn.tour.tour import Stop, tour_of
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.live.live_data import bundled_live_parts
@@ -25,6 +26,34 @@ IN_SIGHT = """() => {
   const lit = [...document.querySelectorAll(".plate-panel .active")].map((x) => x.getBoundingClientRect());
   return bar.height > 0 && bar.bottom <= innerHeight + 1 && lit.some((x) => x.top >= 0 && x.top < bar.top);
 }"""
+IN_VIEW = """(selector) => [...document.querySelectorAll(selector)].map((x) => {
+  const { top, bottom } = x.getBoundingClientRect();
+  const bar = x.closest(".tour") ? innerHeight : document.querySelector(".tour").getBoundingClientRect().top;
+  return top >= 0 && bottom <= bar + 1;
+})"""
+"""Whether parts are on the screen, and those of the picture above the bar."""
+TOPS = """[".tour-text", ".tour-values", ".tour-question"].map((x) => {
+  const { left, top } = document.querySelector(`.tour ${x}`).getBoundingClientRect();
+  return innerWidth > 1000 ? left : top;
+})"""
+INNER = "(() => { const { scrollHeight, clientHeight } = document.querySelector('.tour'); return scrollHeight - clientHeight; })()"
+DIMMED = """(() => {
+  const brightness = (color) => {
+    const canvas = document.createElement("canvas").getContext("2d");
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((x) => (x <= 10 ? x / 3294.6 : ((x / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = brightness(getComputedStyle(document.querySelector(".plate-panel")).backgroundColor);
+  return [...document.querySelectorAll(".plate-panel .dim text")].map((x) => {
+    let opacity = 1;
+    for (let y = x; y; y = y.parentElement) opacity *= Number(getComputedStyle(y).opacity);
+    const text = opacity < 1 ? paper : brightness(getComputedStyle(x).fill);
+    return (Math.max(text, paper) + 0.05) / (Math.min(text, paper) + 0.05);
+  });
+})()"""
+"""The contrast to the panel of words that step back."""
 LIT = """() => [...document.querySelectorAll(".plate-panel .active")].map((x) => x.dataset.steps ?? x.dataset.stream)"""
 
 
@@ -54,14 +83,34 @@ def press(tab: Any, key: str) -> None:
     wait_until_drawn(tab)
 
 
+def ask(tab: Any, kind: str) -> None:
+    """Go on to the question of this kind."""
+    for _ in range(3):
+        if tab.get_attribute(".tour-asked", "data-question") != kind:
+            tab.click("[data-tour-ask=next]")
+            wait_until_drawn(tab)
+    assert tab.get_attribute(".tour-asked", "data-question") == kind
+
+
+def answer(tab: Any, text: str) -> str:
+    """Type an answer, and return what is said of it."""
+    tab.fill(".tour-asked input", text)
+    tab.keyboard.press("Enter")
+    return str(tab.text_content(".tour-verdict"))
+
+
 def test_data_of_the_tour_equals_the_library() -> None:
     for slug in ("llama-3-8b", "deepseek-v3"):
+        asked = stop_exercises(tour_of(model_of(slug)))
         for x, y in zip(data_of(slug)["models"][0]["tour"], stops_of(slug), strict=True):
+            assert [(q["kind"], int(q["answer"])) for q in x["questions"]] == [
+                (q.kind, int(q.answer)) for q in asked[y.name]
+            ]
             assert (x["name"], x["what"], x["why"]) == (y.name, y.what, y.why)
             assert int(x["adds"].replace(",", "")) == y.adds.value
             assert int(x["so_far"].replace(",", "")) == y.so_far
     tour = data_of("llama-3-8b")["models"][0]["tour"]
-    assert len(json.dumps(tour)) < 16_000
+    assert len(json.dumps(tour)) < 25_000
 
 
 @pytest.mark.parametrize(
@@ -75,13 +124,14 @@ def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureR
     stops = stops_of(slug)
     for i, stop in enumerate(stops):
         assert shown(tab) == stop.name
-        text = tab.text_content(".tour-text")
+        text = tab.text_content(".tour-body")
         assert stop.what in text and stop.why in text and stop.formula in text
         assert f"stop {i + 1} of {len(stops)}" in tab.text_content(".tour-controls")
         if stop.adds.value:
-            assert f"{stop.so_far:,}" not in text
+            ask(tab, "weights")
+            assert f"{stop.so_far:,}" not in tab.text_content(".tour-question")
             tab.click(".tour-question [aria-expanded]")
-            text = tab.text_content(".tour-text")
+            text = tab.text_content(".tour-question")
         assert f"{stop.so_far:,}" in text
         assert tab.evaluate("new URLSearchParams(location.hash.slice(1)).get('tour')") == f"{i + 1}"
         if stop.steps:
@@ -149,7 +199,9 @@ def test_code_of_a_stop_has_the_lines_of_the_file(tab: Any) -> None:
 
 def test_number_of_a_stop_opens_its_derivation(tab: Any) -> None:
     go_to(tab, "#tour=4")
-    assert "How many parameters does this add?" in tab.text_content(".tour-question")
+    assert "How many parameters does this stop add to the count" in tab.text_content(
+        ".tour-question"
+    )
     assert "805,306,368" not in tab.text_content(BAR)
     tab.focus(".tour-question [aria-expanded]")
     press(tab, " ")
@@ -232,18 +284,17 @@ def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> N
 
 
 def test_typed_answers_are_judged(tab: Any) -> None:
-    def answer(text: str) -> str:
-        tab.fill(".tour-asked input", text)
-        tab.keyboard.press("Enter")
-        return str(tab.text_content(".tour-verdict"))
-
     go_to(tab, "#tour=4")
-    assert tab.get_attribute(".tour-asked", "data-question") == "parameters"
-    assert answer("2516582") == "Not right" and "805,306,368" not in tab.text_content(BAR)
-    assert answer("25,165,824") == "Not right: this is one layer of 32"
-    assert answer("1,330,905,088") == ("Not right: this is the count of all stops up to this one")
+    assert tab.get_attribute(".tour-asked", "data-question") == "weights"
+    assert answer(tab, "2516582") == "Not right" and "805,306,368" not in tab.text_content(BAR)
+    for wrong, reason in (
+        ("25,165,824", "this is one layer; Llama 3 8B has 32"),
+        ("1,330,905,088", "this is the count of all stops up to this one"),
+        ("4·L·d·d − L·d·d", "all 32 heads have their own K and V here; Llama 3 8B has 8"),
+    ):
+        assert answer(tab, wrong) == f"Not right: {reason}"
     for wrong in ("", "d +", "d^99", "q", "((d", "1" * 99, "d/2", "<b>"):
-        assert "Right" not in answer(wrong)
+        assert "Right" not in answer(tab, wrong)
     rounded = "Right, rounded; exactly 805,306,368"
     for right, verdict in (
         ("805306368", "Right"),
@@ -256,42 +307,43 @@ def test_typed_answers_are_judged(tab: Any) -> None:
         ("32x6144x4096", "Right"),
         ("L*d^2*3/2", "Not a number"),
     ):
-        assert answer(right).startswith(verdict), right
+        assert answer(tab, right).startswith(verdict), right
     assert "805,306,368" in tab.text_content(".tour-count")
     tab.fill(".tour-asked input", "12")
     tab.keyboard.press("ArrowLeft")
     assert shown(tab) == "qkv", "arrows move in the text"
 
 
-def test_stops_ask_of_shapes_flops_and_the_cache(tab: Any) -> None:
-    def ask(stop: str, kind: str) -> None:
-        names = [x.name for x in stops_of("llama-3-8b")]
+def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
+    names = [x.name for x in stops_of("llama-3-8b")]
+
+    def go_and_ask(stop: str, kind: str) -> None:
         go_to(tab, f"#tour={names.index(stop) + 1}")
-        for _ in range(2):
-            if tab.get_attribute(".tour-asked", "data-question") != kind:
-                tab.click("[data-tour-ask=next]")
-                wait_until_drawn(tab)
-        assert tab.get_attribute(".tour-asked", "data-question") == kind
+        ask(tab, kind)
 
-    def answer(text: str) -> str:
-        tab.fill(".tour-asked input", text)
-        tab.keyboard.press("Enter")
-        return str(tab.text_content(".tour-verdict"))
-
-    ask("embedding", "shape")
-    assert answer("V d") == "Not right: this is the whole table; a token reads one of its rows"
-    assert answer("d") == "Right"
-    ask("scores", "shape")
-    assert answer("T^2") == "Not right: this is one head, and each has its own"
-    assert answer("32,000,000") == "Right"
-    ask("scores", "flops")
-    assert answer("H h T").endswith("two FLOPs") and answer("2 H h T") == "Right"
-    ask("gate_up", "flops")
-    assert answer("2*2*d*F") == "Right"
-    ask("cache", "cache")
-    assert answer("2048") == "Not right: keys and values are kept, two bytes a number"
-    assert answer("16384") == "Not right: only the 8 KV heads are kept"
-    assert answer("2·2·K·h") == "Right" and "4,096" in tab.text_content(".tour-question")
+    for stop in names:
+        go_to(tab, f"#tour={names.index(stop) + 1}")
+        assert tab.locator(".tour-asked input").count() == 1, "each stop asks"
+    go_and_ask("token", "shape")
+    assert answer(tab, "V") == "Not right: this is the number of tokens; ids begin at 0"
+    assert answer(tab, "128,255") == answer(tab, "V − 1") == "Right"
+    go_and_ask("softmax", "shape")
+    assert answer(tab, "9") == "Not right: a token reads its own key, too"
+    assert answer(tab, "10") == "Right"
+    go_and_ask("embedding", "shape")
+    assert answer(tab, "V d").endswith("a token reads one of its rows")
+    assert answer(tab, "d") == "Right"
+    go_and_ask("scores", "shape")
+    assert answer(tab, "T^2") == "Not right: this is one head, and each has its own"
+    assert answer(tab, "32,000,000") == "Right"
+    go_and_ask("scores", "flops")
+    assert answer(tab, "H h T").endswith("two FLOPs") and answer(tab, "2 H h T") == "Right"
+    go_and_ask("gate_up", "flops")
+    assert answer(tab, "2*2*d*F") == "Right"
+    go_and_ask("cache", "cache")
+    assert answer(tab, "2048").startswith("Not right: only the keys are cached here")
+    assert answer(tab, "16384").endswith("there are 8 KV heads")
+    assert answer(tab, "2·2·K·h") == "Right" and "4,096" in tab.text_content(".tour-question")
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -306,3 +358,18 @@ def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: i
                 "document.querySelector('.tour').getBoundingClientRect().height / innerHeight"
             )
             assert 0 < share <= 0.45, i
+            assert tab.locator(".tour .live-tokens [aria-pressed=true]").is_visible()
+            assert tab.evaluate(IN_VIEW, ".tour-controls") == [True]
+            tab.evaluate("document.querySelector('.tour').scrollTop = 9999")
+            assert tab.evaluate(IN_VIEW, ".tour-controls") == [True], "its head stays"
+            places = tab.evaluate(TOPS)
+            assert places == sorted(places), "words, values, question"
+            if width == 1440:
+                assert tab.evaluate(INNER) == 0, i
+        if width == 1440:  # the lit part, the whole map and the question at once
+            softmax = [x.name for x in tour_of(models[0]).stops].index("softmax") + 1
+            go_to(tab, f"#tour={softmax}")
+            parts = ".tour .live-map-row, .tour-asked button, .plate-panel .plate-node.active"
+            seen = tab.evaluate(IN_VIEW, parts)
+            assert len(seen) > 3 and all(seen)
+            assert all(x >= 4.5 for x in tab.evaluate(DIMMED)) and tab.evaluate(DIMMED)

@@ -47,8 +47,16 @@ function handleKey(event: KeyboardEvent) {
 const sectionInAddress = () =>
 	isAnchor(location.hash) ? document.querySelector(`section${location.hash}`)?.id : state.section;
 
-/** Scrolls to the section that the address names, where it will be when all above it is drawn. */
+/** The section before Back, Forward or another address. */
+let before = "";
+const keepSection = () => (before = state.section);
+
+/**
+ * Scrolls to the section that the address names, where it will be when all above it is drawn; not
+ * where another setting is undone.
+ */
 function scrollToSection() {
+	if (state.section && state.section === before && !isAnchor(location.hash)) return;
 	whenWhole(() => {
 		const section = sectionInAddress();
 		if (section) showSection(section);
@@ -70,8 +78,12 @@ export function App() {
 	}, [title]);
 	useEffect(() => {
 		scrollToSection();
+		addEventListener("popstate", keepSection, true);
 		addEventListener("popstate", scrollToSection);
-		return () => removeEventListener("popstate", scrollToSection);
+		return () => {
+			removeEventListener("popstate", keepSection, true);
+			removeEventListener("popstate", scrollToSection);
+		};
 	}, []);
 	useEffect(() => {
 		addEventListener("keydown", handleKey);

@@ -25,6 +25,7 @@ class Device(Record):
     network: int  # across nodes, bytes per second of each device in one direction
     node: int  # devices that the link connects
     source: str
+    common: str = ""  # why many people can use it; empty: no reason is known
     power: int = 0  # of the board in watts, the most that it may draw; 0: unknown
     chip: str = ""  # of a device that is sold with several sizes of memory, without its size
     unified: bool = False  # its memory is that of the machine

@@ -346,6 +346,7 @@ def _parse_entry(x: Mapping[str, Any]) -> Device:
         kind=x.get("kind", ""),
         network=parse_bandwidth(x["network"]) if "network" in x else DEFAULT_NETWORK,
         node=1 if x.get("unified") else x["node"],
+        common=x.get("common", ""),
         power=x.get("power", 0),
         source=x["source"],
         chip=x.get("chip", ""),

@@ -20,13 +20,11 @@ def with_family_designs(data: Mapping[str, Any]) -> dict[str, Any]:
     own = {design_structure(x["design"]) for x in data["models"] if x["design"]["letters"]}
     known = [x for x in family_designs() if design_structure(x["design"]) not in own]
     like, values = data["settings"]["like"]
-    return {
-        **data,
+    settings = data["settings"] | {"like": (like, [*values, *(x["like"] for x in known)])}
+    return {name: x for name, x in data.items() if name != "models"} | {
+        "settings": settings,
         "known": known,
-        "settings": {
-            **data["settings"],
-            "like": (like, [*values, *(x["like"] for x in known)]),
-        },
+        "models": data["models"],
     }
 
 

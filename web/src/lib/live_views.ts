@@ -23,6 +23,7 @@ interface LiveViews {
 	/** The values of a matrix or of a part of it, else the children. */
 	Matrix: ComponentType<MatrixProps>;
 	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
+	TourTokens: ComponentType<{ model: ModelData }>;
 	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
 }
 

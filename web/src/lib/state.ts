@@ -60,11 +60,13 @@ export function writeState(of: State): string {
 	return `#${new URLSearchParams(changed.map((x) => [x.name, x.text]))}`;
 }
 
-/**
- * Settings whose change is a step that Back undoes; others replace the current entry of the
- * history.
- */
+/** Settings each of whose changes is a step that Back undoes. */
 const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer"];
+/** Of these, changes of the same ones that follow each other are one step, as of a slider. */
+const SIZING = ["memory", "parameters", "layouts"];
+const isSizing = (name: SettingName) => SETTINGS[name].parts.some((x) => SIZING.includes(x));
+/** The names of those that the last step has changed. */
+let lastStep = "";
 
 /** Beginning and ending the tour are steps, its stops are not. */
 const isTourStep = ({ tour }: Partial<State>) =>
@@ -108,10 +110,17 @@ export function addEntry(name: string): void {
  * change is no step of its own.
  */
 export function change(to: Partial<State>, follows = false): void {
+	const changed = (Object.keys(to) as SettingName[]).filter((name) => to[name] !== state[name]);
+	const sized = changed.filter(isSizing).sort().join();
 	const isStep =
 		!follows &&
-		(isTourStep(to) || STEPS.some((name) => name in to && to[name] !== state[name]));
-	if (isStep) settleAddress();
+		(isTourStep(to) ||
+			changed.some((name) => STEPS.includes(name)) ||
+			(sized !== "" && sized !== lastStep));
+	if (isStep) {
+		settleAddress();
+		lastStep = sized;
+	}
 	Object.assign(current, to);
 	clearTimeout(waiting);
 	markBusy("address", !isStep);
@@ -120,9 +129,20 @@ export function change(to: Partial<State>, follows = false): void {
 	notify();
 }
 
+/** What the address says and the page does not know is removed. */
+function cleanAddress(): void {
+	if (!location.hash || isAnchor(location.hash)) return;
+	const known = writeState(state);
+	if (`#${new URLSearchParams(location.hash.slice(1))}` !== known)
+		history.replaceState(history.state, "", known);
+}
+
+cleanAddress();
 addEventListener("popstate", () => {
+	lastStep = "";
 	if (isAnchor(location.hash)) return;
 	Object.assign(current, readState(location.hash));
+	cleanAddress();
 	notify();
 });
 

@@ -4,7 +4,7 @@ import { data } from "./data";
 import { value } from "./expressions";
 import { shortBytes } from "./format";
 import { state, stateWith } from "./state";
-import { chosenGpu, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
+import { chosenHardware, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { memoryPerGpu } from "./sizing/gpu_memory";
 import { speedLimits } from "./sizing/speed_limits";
 import { decodeSizes, designedModel, evaluateDesign, formatPpm, parseCount } from "./design";
@@ -25,7 +25,7 @@ Object.assign(globalThis, {
 		Fitter,
 		suggestions,
 		verdict,
-		chosenGpu,
+		chosenHardware,
 		customGpu,
 		evaluateDesign,
 		decodeSizes,

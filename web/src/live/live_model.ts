@@ -41,6 +41,8 @@ export interface HeadFacts {
 export interface LiveData {
 	/** Texts to try, what they show, and the head that shows it. */
 	prompts: { text: string; says: string; layer: number; head: number }[];
+	/** The words of the texts that it was trained on; empty if that is not known. */
+	knows: string;
 	/** Tokens that the model reads at most in the page. */
 	context: number;
 	/** Ids after which the model has ended its text. */

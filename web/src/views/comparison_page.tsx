@@ -9,7 +9,7 @@ import type { SectionLink } from "../components/header";
 import { data } from "../lib/data";
 import { formula } from "../lib/derivation";
 import { grouped, share, signed } from "../lib/format";
-import { causesInWords, difference, isSameModel } from "./compare/difference";
+import { difference, howInWords, isSameModel, whyInWords } from "./compare/difference";
 import { Measures, MeasuresFinding } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
 import { OpenedLayers } from "./compare/opened_layers";
@@ -33,6 +33,7 @@ export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 ];
 
 const [a, b] = data.models;
+const names = [a?.name ?? "", b?.name ?? ""] as const;
 
 function Delta() {
 	const derive = () => ({
@@ -54,9 +55,7 @@ function Delta() {
 
 function title(): string {
 	if (isSameModel(difference)) return "These are the same model";
-	if (!difference.causes.length || difference.delta === "0")
-		return "The same number of parameters, for different reasons";
-	return `Why ${b!.everyday} and not ${a!.everyday}: ${causesInWords(difference)}`;
+	return whyInWords(difference, [a!.everyday, b!.everyday]);
 }
 
 function kindsInWords(): string {
@@ -112,14 +111,9 @@ export function ComparisonPage() {
 				id="causes"
 				topic="Why the sizes differ"
 				title={title()}
-				lead={
-					<>
-						From {a!.name} to {b!.name}, one cause at a time.{" "}
-						{difference.method[0]!.toUpperCase() + difference.method.slice(1)}
-					</>
-				}
+				lead={howInWords(difference.method, names)}
 			>
-				<Waterfall difference={difference} />
+				<Waterfall names={names} causes={difference} />
 				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
 			</Section>
 			<InTurn id="pictures">

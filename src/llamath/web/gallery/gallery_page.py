@@ -22,12 +22,14 @@ def gallery_data(
     chunks: int = 0,
     hub: bool = False,
     forms: str = "",
+    causes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the data of the page.
 
     `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with
     `{a}` and `{b}`, if Python makes one; `chunks` the number of requests that bring the rest of the
-    entries; and `forms` the address of the script with the closed forms.
+    entries; `forms` the address of the script with the closed forms; and `causes` why the second
+    model of a pair has another size.
     """
     return {
         "models": list(entries),
@@ -37,6 +39,7 @@ def gallery_data(
         "chunks": chunks,
         "hub": hub,
         "forms": forms,
+        "causes": dict(causes or {}),
         "files": file_formats(),
         "words": UI_STRINGS,
         "version": version("llamath"),

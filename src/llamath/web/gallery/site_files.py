@@ -9,12 +9,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from itertools import permutations
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
+from ...analysis.understand.diff.model_diff import diff
 from ...catalog import slugs
 from ...core.tree import CountedOnly
 from ...embedded import MODEL_NAME
@@ -26,7 +28,7 @@ from ...utils.number_format import format_count
 from ..family_designs import with_family_designs
 from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.live.live_data import bundled_live_parts
-from ..page_data.page_data import build_page_data
+from ..page_data.page_data import build_page_data, causes_of
 from ..server.model_ids import load_preset, refuse_huge
 from .gallery_entry import gallery_entry
 from .gallery_page import gallery_data, plain_links
@@ -41,6 +43,8 @@ _COLUMNS = (
     Column("left out", "count", "left_out"),
 )
 _LINK = "models/{id}.html"
+_MOST_COMPARED = 8
+"""The most models of a gallery that has the causes of the difference of each pair."""
 _Written = tuple[dict[str, Any], dict[str, Any] | None]
 """The entry of a model, and its closed forms if there are any."""
 _OnProgress = Callable[[int, int], None]
@@ -107,7 +111,8 @@ def write_gallery(
         found = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
         written = [x for x in found if x is not None]
         entries = [entry for entry, _ in written]
-        _write_shared(new, entries, [form for _, form in written if form])
+        causes = _causes(_ids_of(sources)) if 1 < len(sources) <= _MOST_COMPARED else {}
+        _write_shared(new, entries, [form for _, form in written if form], causes)
         files = sorted(
             os.path.relpath(os.path.join(where, x), new)
             for where, _, names in os.walk(new)
@@ -225,7 +230,7 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
     only, unless it was asked for.
     """
     new, model_id, source, is_wanted = task
-    model: FamilyModel = load_with_checkpoint(source) if source else load_preset(model_id)
+    model = _model_of(model_id, source)
     refuse_huge(model)
     links = {
         "all": "../index.html",
@@ -253,14 +258,32 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
     return gallery_entry(model, model_id), form_of(model_id, name, data["models"][0]["design"])
 
 
-def _write_shared(new: str, entries: list[dict[str, Any]], forms: list[dict[str, Any]]) -> None:
+def _model_of(model_id: str, source: str) -> FamilyModel:
+    return load_with_checkpoint(source) if source else load_preset(model_id)
+
+
+def _causes(ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return the causes of the difference of each pair of models."""
+    models = {model_id: _model_of(model_id, source) for model_id, source in ids.items()}
+    return {
+        f"{a} {b}": causes_of(models[a], models[b], diff(models[a], models[b]))
+        for a, b in permutations(models, 2)
+    }
+
+
+def _write_shared(
+    new: str,
+    entries: list[dict[str, Any]],
+    forms: list[dict[str, Any]],
+    causes: Mapping[str, Any],
+) -> None:
     """Write the first page, the closed forms, and the scripts and styles."""
     with writing("assets"):
         os.mkdir(os.path.join(new, "assets"))
     for name, text in site_assets().items():
         _write(new, f"assets/{name}", text)
     _write(new, FORMS, forms_script(forms))
-    data = gallery_data(entries, link=_LINK, forms=FORMS)
+    data = gallery_data(entries, link=_LINK, forms=FORMS, causes=causes)
     _write(
         new,
         "index.html",

@@ -7,6 +7,8 @@ from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
 
+from ...analysis.learn.exercise import Exercise
+from ...analysis.learn.tour.stop_questions import named_mistakes, stop_exercises
 from ...analysis.learn.tour.tour import tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
@@ -37,11 +39,13 @@ from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
 
 
-def _diff_data(report: DiffReport) -> dict[str, Any]:
-    """Return the data of the comparison view."""
+def causes_of(a: FamilyModel, b: FamilyModel, report: DiffReport) -> dict[str, Any]:
+    """Return why the second of two models has another size."""
+    formulas = [x.count.formula for x in (a, b)]
     return {
         "totals": [str(report.total.a), str(report.total.b)],
         "delta": str(report.delta),
+        "formulas": [[x.symbols, x.numbers] for x in formulas],
         "method": METHOD,
         "causes": [
             {
@@ -55,6 +59,12 @@ def _diff_data(report: DiffReport) -> dict[str, Any]:
             }
             for x in report.causes
         ],
+    }
+
+
+def _diff_data(report: DiffReport) -> dict[str, Any]:
+    """Return what else differs."""
+    return {
         "weights": [
             {
                 "path": x.path,
@@ -138,22 +148,23 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
     if live is not None:
         model_data[0]["live"] = live.data
+    # the models last, after what they have words in common with: see `_model`
     return {
-        "models": model_data,
         "gpus": known_gpus,
         "settings": page_settings(model_data, known_gpus),
         "roof": ROOF,
         "fit": fit_rules(),
         "difference": _comparison(*models) if len(models) == 2 else None,
-        "files": file_formats(),
         "words": UI_STRINGS,
         "version": version("llamath"),
+        "files": file_formats(),
+        "models": model_data,
     }
 
 
 def _comparison(a: FamilyModel, b: FamilyModel) -> dict[str, Any]:
     report = diff(a, b)
-    return _diff_data(report) | {"copy": diff_texts(report)}
+    return causes_of(a, b, report) | _diff_data(report) | {"copy": diff_texts(report)}
 
 
 def _model(model: FamilyModel) -> dict[str, Any]:
@@ -169,36 +180,55 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         int(start["trainers"]),
     )
     trained["start"] = start_of_training(model, start, parallel["training"])
+    # what names the same weights stands together: compression looks back 32 kB
     return {
-        "name": safe(model.name),
-        "family": model.family.name,
-        "source": safe(model.source),
-        "notes": [safe(x, 500) for x in model.notes],
-        "checkpoint": checkpoint_findings(model),
-        "facts": facts_data(model),
-        "everyday": short_count(counts.parameters.total),
-        "counts": list(_counts(model)),
         "letters": list(_letters(model)),
-        "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
+        "everyday": short_count(counts.parameters.total),
+        "design": build_design(model),
+        "checkpoint": checkpoint_findings(model),
+        "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],
         **parameters,
         "passes": passes,
-        "plate": build_plate(model, passes["prompt"]),
         "tour": list(_tour(model)),
-        "towers": build_towers(model),
+        "family": model.family.name,
         "attention": build_attention(model),
-        "experts": build_experts(model, memory_by_dtype),
-        "design": build_design(model),
+        "counts": list(_counts(model)),
+        "source": safe(model.source),
+        "facts": facts_data(model),
+        "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
+        "name": safe(model.name),
+        "notes": [safe(x, 500) for x in model.notes],
         "copy": model_texts(model),
+        "experts": build_experts(model, memory_by_dtype),
         "sizes": sized | {"training": trained, "spine": component_bytes(parameters["tiles"])},
         "parallel": parallel,
+        "towers": build_towers(model),
     }
 
 
 def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
-    """Yield the stops of the tour."""
-    for x in tour_of(model).stops:
-        yield x.to_json() | {"adds": f"{x.adds.value:,}", "so_far": f"{x.so_far:,}"}
+    """Yield the stops of the tour, with what is asked there."""
+    tour = tour_of(model)
+    asked = stop_exercises(tour)
+    for x in tour.stops:
+        yield x.to_json() | {
+            "adds": f"{x.adds.value:,}",
+            "so_far": f"{x.so_far:,}",
+            "questions": [_question(y) for y in asked[x.name]],
+        }
+
+
+def _question(x: Exercise) -> dict[str, Any]:
+    """Return a question without the words that name the stop."""
+    return {
+        "kind": x.kind,
+        "text": x.text.rpartition(". ")[2],
+        "answer": str(int(x.answer)),
+        "symbols": x.answer.symbol,
+        "given": {name: str(n) for name, n in x.given.items()},
+        "mistakes": [[str(n), says] for n, says in named_mistakes(x)],
+    }
 
 
 def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:

@@ -15,12 +15,12 @@ def page_settings(
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     training = size_data[0]["training"]
     start = training["start"]
+    stops = max(len(x["tour"]) for x in models)
     # what a model that runs in its page begins with
     first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
-    card, count = (not is_comparison and size_data[0]["smallest"]) or (
-        DEFAULT_GPU,
-        size_data[0]["start"],
-    )
+    # of one model the smallest hardware that runs it, whatever else is chosen
+    card, count = (DEFAULT_GPU, size_data[0]["start"]) if is_comparison else ("", "")
+    unset = [] if is_comparison else [""]
 
     def option_names(key: str, of: str = "name") -> list[str]:
         return list(dict.fromkeys(str(y[of]) for x in size_data for y in x[key]))
@@ -34,13 +34,14 @@ def page_settings(
         "context": (size_data[0]["context"],),
         "dtype": ("", ["", *option_names("dtypes")]),
         "kv": ("", ["", *option_names("kvs")]),
-        "gpus": (count, option_names("gpus", "count")),
+        "gpus": (count, [*unset, *option_names("gpus", "count")]),
         "trainers": (start["trainers"], [y for x in size_data for y in x["training"]["gpus"]]),
         **{
             x["name"]: (start.get(x["name"], x["options"][0][0]), [y[0] for y in x["options"]])
             for x in training["choices"]
         },
-        "card": (card, [*(x["name"] for x in gpus), "custom"]),
+        "card": (card, [*unset, *(x["name"] for x in gpus), "custom"]),
+        "tour": ("", ["", *map(str, range(1, stops + 1))]),
         "layer": (str(first.get("layer", "")),),
         "text": (first.get("text", ""),),
         "head": (str(first.get("head", 0)),),

@@ -30,6 +30,11 @@ const SETTING_NAMES: Partial<Record<SettingName, (text: string) => string>> = {
 	sizes: (x) => `dimensions ${x}`,
 };
 
+/** Settings that follow from others, such as the GPU; the bar of settings fills it in. */
+export const followed: { texts: () => Partial<Record<SettingName, string>> } = {
+	texts: () => ({}),
+};
+
 const FILES = "files";
 const modelName = (id = "") =>
 	id === FILES
@@ -47,7 +52,9 @@ const modelName = (id = "") =>
 export function modelAndSettings(id: string): string {
 	// the numbers of GPUs for inference and for training are two settings
 	const other = state.mode === "train" ? "gpus" : "trainers";
+	const chosen = followed.texts();
 	const settings = settingTexts(state)
+		.map((x) => ({ ...x, text: chosen[x.name] ?? x.text }))
 		.filter((x) => x.name !== other && x.text && (!x.isInitial || x.parts.includes(id)))
 		.flatMap((x) => SETTING_NAMES[x.name]?.(x.text) ?? []);
 	return `${[modelName(id), ...(id === FILES ? [] : settings)].join(", ")}; llamath ${data.version}`;

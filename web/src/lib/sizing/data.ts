@@ -100,6 +100,8 @@ export interface Gpu {
 	/** Weight formats and KV cache dtypes below 16 bits that `fit` suggests for it. */
 	formats: string[];
 	kvs: string[];
+	/** Why many people can use it; empty if no reason is known. */
+	common: string;
 	/** Whether the pictures show it. */
 	shown: boolean;
 }

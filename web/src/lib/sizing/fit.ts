@@ -6,7 +6,6 @@ import type { State } from "../settings";
 import type { ModelData } from "../data";
 import { FIT, GPUS, sizesOf, type Gpu, type Sizes } from "./data";
 import {
-	chosenCount,
 	chosenDtypes,
 	leftOf,
 	MemoryLimit,
@@ -47,14 +46,35 @@ export function customGpu(state: Pick<State, GpuFigure>): Gpu {
 		flops: { bf16: rate, fp16: rate },
 		formats: [],
 		kvs: [],
+		common: "",
 		shown: true,
 	};
 }
 
-export const chosenGpu = (state: GpuSettings): Gpu =>
-	state.card === CUSTOM
-		? customGpu(state)
-		: (GPUS.find((x) => x.name === state.card) ?? GPUS[0]!);
+/** A GPU, in some number. */
+export interface Hardware {
+	gpu: Gpu;
+	count: string;
+}
+
+/**
+ * What the settings name; what they leave open is that of the smallest hardware that runs the
+ * model, or where nothing does, most of the largest.
+ */
+export function chosenHardware(
+	sizes: Sizes,
+	state: GpuSettings & Pick<State, Load | "gpus">,
+): Hardware {
+	const named =
+		state.card === CUSTOM ? customGpu(state) : GPUS.find((x) => x.name === state.card);
+	const count = sizes.gpus.find((x) => x.count === state.gpus)?.count;
+	if (named && count) return { gpu: named, count };
+	const open = fitterOf(sizes, state).smallest ?? {
+		gpu: GPUS.reduce((a, x) => (BigInt(x.memory) > BigInt(a.memory) ? x : a)),
+		count: sizes.gpus.at(-1)!.count,
+	};
+	return { gpu: named ?? open.gpu, count: count ?? open.count };
+}
 
 /** Everything about one model under the current dtypes and sequences; splits are sized once. */
 export class Fitter {
@@ -175,9 +195,7 @@ export function fitterOf(sizes: Sizes, state: Pick<State, Load>): Fitter {
 }
 
 /** A GPU in some number: what `fit` says about it. */
-export interface Cell {
-	gpu: Gpu;
-	count: string;
+export interface Cell extends Hardware {
 	split: Split;
 	fits: boolean;
 	/** The sequences at the chosen context that fit; null: any number. */
@@ -240,11 +258,10 @@ export function settings(model: ModelData, state: SizingSettings): Sized {
 
 function sizeModel(model: ModelData, state: SizingSettings): Sized {
 	const sizes = sizesOf(model);
-	const count = chosenCount(sizes, state);
+	const { gpu, count } = chosenHardware(sizes, state);
 	const split =
-		namedSplit(sizes, state, count) ??
-		fitterOf(sizes, state).choose(chosenGpu(state), count).split;
-	return withMode(sizedIn(sizes, state, split, count), state, BigInt(chosenGpu(state).memory));
+		namedSplit(sizes, state, count) ?? fitterOf(sizes, state).choose(gpu, count).split;
+	return withMode(sizedIn(sizes, state, split, count), state, BigInt(gpu.memory));
 }
 
 export interface FitVerdict {
@@ -436,7 +453,7 @@ function* otherGpus(
 		yield {
 			change: `--on ${n}x${gpu.name}`,
 			says: `${n} × ${gpu.title}`,
-			to: { gpus: n, tp: "" },
+			to: { card: gpu.name, gpus: n, tp: "" },
 			total,
 		};
 		break;
@@ -447,7 +464,7 @@ function* otherGpus(
 		yield {
 			change: `--on ${count === "1" ? "" : `${count}x`}${other.name}`,
 			says: `${count === "1" ? "" : `${count} × `}${other.title}`,
-			to: { card: other.name, tp: "" },
+			to: { card: other.name, gpus: count, tp: "" },
 			total,
 		};
 		break;

@@ -257,9 +257,6 @@ export function namedSplit(sizes: Sizes, state: Pick<State, "tp">, count: string
 	);
 }
 
-export const chosenCount = (sizes: Sizes, state: Pick<State, "gpus">) =>
-	(sizes.gpus.find((x) => x.count === state.gpus) ?? sizes.gpus[0]!).count;
-
 /** Turns inference settings into those of training where these are chosen. */
 export function withMode(
 	sized: Sized,

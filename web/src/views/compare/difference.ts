@@ -29,11 +29,16 @@ export interface WeightPair {
 	delta: Digits;
 }
 
-export interface Difference {
+export interface Causes {
 	totals: [Digits, Digits];
 	delta: Digits;
+	/** Of each total: in letters, in numbers. */
+	formulas: [symbols: string, numbers: string][];
 	method: string;
 	causes: Cause[];
+}
+
+export interface Difference extends Causes {
 	weights: WeightPair[];
 	shared: { weights: string[]; parameters: Digits };
 	config: { key: string; a: string; b: string; moves: string }[];
@@ -58,7 +63,7 @@ const joined = (names: string[]) =>
  * Why the second model has its size: the largest causes in its direction, and the largest against
  * it.
  */
-export function causesInWords({ causes, delta }: Difference): string {
+function causesInWords({ causes, delta }: Causes): string {
 	const isMore = BigInt(delta) > 0n;
 	const bySize = [...causes].sort((a, b) => (magnitude(a.delta) < magnitude(b.delta) ? 1 : -1));
 	const along = bySize.filter((x) => BigInt(x.delta) > 0n === isMore);
@@ -70,3 +75,13 @@ export function causesInWords({ causes, delta }: Difference): string {
 		? `${most}, ${isMore ? "partly paid for with" : "in spite of"} ${causeName(against)}`
 		: most;
 }
+
+/** A title: why the second model has its size; the sizes are those of both. */
+export const whyInWords = (found: Causes, [first, second]: readonly [string, string]): string =>
+	!found.causes.length || found.delta === "0"
+		? "The same number of parameters, for different reasons"
+		: `Why ${second} and not ${first}: ${causesInWords(found)}`;
+
+/** What a waterfall shows, and how its causes were found. */
+export const howInWords = (method: string, [first, second]: readonly [string, string]): string =>
+	`From ${first} to ${second}, one cause at a time. ${method[0]!.toUpperCase()}${method.slice(1)}`;

@@ -8,7 +8,7 @@ import type { MapMeasure } from "../../lib/settings";
 import { useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
 import {
-	chosenGpu,
+	chosenHardware,
 	settings,
 	verdict,
 	GPU_SETTINGS,
@@ -257,7 +257,7 @@ function MeasureRow({ measure }: { measure: Measure }) {
  * not fit.
  */
 function Speeds({ at, context }: { at: SizingSettings; context: string }) {
-	const gpu = chosenGpu(at);
+	const { gpu } = chosenHardware(sizesOf(data.models[0]!), at);
 	const rows = data.models.map((model) => {
 		const counts = sizesOf(model).gpus.map((x) => x.count);
 		for (const gpus of counts) {

@@ -1,14 +1,19 @@
 // The causes of a difference in size as a waterfall: from the total of the first model to that of
 // the second, on a stated axis.
+import "./waterfall.css";
 import { scaleLinear } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
-import { data } from "../../lib/data";
 import { formula } from "../../lib/derivation";
 import { compactCount, grouped, signed } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { modelPart } from "../../lib/model_parts";
-import { type Cause, type Difference } from "./difference";
+import type { Cause, Causes } from "./difference";
+
+interface Props {
+	names: readonly [string, string];
+	causes: Causes;
+}
 
 const BAR = 30;
 const ROW = 50;
@@ -160,15 +165,13 @@ function Ticks({ axis }: { axis: Axis }) {
 	);
 }
 
-export const Waterfall = ({ difference }: { difference: Difference }) => (
-	<figure
-		aria-label={`Causes of the difference between ${data.models[0]!.name} and ${data.models[1]!.name}`}
-	>
-		<Measured>{(width) => <Picture difference={difference} whole={width} />}</Measured>
+export const Waterfall = (props: Props) => (
+	<figure aria-label={`Causes of the difference between ${props.names[0]} and ${props.names[1]}`}>
+		<Measured>{(width) => <Picture {...props} whole={width} />}</Measured>
 	</figure>
 );
 
-function Picture({ difference, whole }: { difference: Difference; whole: number }) {
+function Picture({ names, causes: difference, whole }: Props & { whole: number }) {
 	const isNarrow = whole < 720;
 	const width = isNarrow ? whole : whole - 430;
 	const [a, b] = difference.totals.map(BigInt) as [bigint, bigint];
@@ -176,20 +179,19 @@ function Picture({ difference, whole }: { difference: Difference; whole: number 
 	for (const x of difference.causes) levels.push(levels.at(-1)! + BigInt(x.delta));
 	const axis = axisOf(levels, width);
 	const total = (i: number, n: bigint) => {
-		const [model] = [data.models[i]!];
-		const count = model.counts[0]!;
+		const [symbols, numbers] = difference.formulas[i]!;
 		return (
 			<tr class="total" role="row">
 				<th scope="row" role="rowheader">
-					{model.name}
+					{names[i]}
 				</th>
 				<td class="n" role="cell">
 					<NumberButton
 						derive={() => ({
-							title: model.name,
-							lines: [formula(count.symbols, count.numbers, grouped(n))],
+							title: names[i]!,
+							lines: [formula(symbols!, numbers!, grouped(n))],
 						})}
-						label={`parameters of ${model.name}`}
+						label={`parameters of ${names[i]}`}
 					>
 						{grouped(n)}
 					</NumberButton>
@@ -203,7 +205,7 @@ function Picture({ difference, whole }: { difference: Difference; whole: number 
 	return (
 		<>
 			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table">
-				<caption class="hidden">{`Parameters from ${data.models[0]!.name} to ${data.models[1]!.name}`}</caption>
+				<caption class="hidden">{`Parameters from ${names[0]} to ${names[1]}`}</caption>
 				<thead role="rowgroup" class="hidden">
 					<tr role="row">
 						<th scope="col" role="columnheader">

@@ -54,7 +54,7 @@ function RunsOnHardware({ model }: { model: ModelData }) {
 	return (
 		<a class="runs" href="#hardware">
 			<span>
-				<small>Runs on</small>
+				<small>{smallest?.gpu.common ? "Runs on, of common GPUs" : "Runs on"}</small>
 				<strong>
 					{smallest
 						? hardwareName(smallest)

@@ -5,6 +5,8 @@ import { Segmented, Select } from "../../components/controls";
 import { signed } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
+import { howInWords, whyInWords } from "../compare/difference";
+import { Waterfall } from "../compare/waterfall";
 import { COLUMNS, count, shown, type Column } from "./columns";
 import { byId, gallery, linkToPair, type Entry, type Int, type Shape } from "./entries";
 import { MiniPicture, tallest } from "./mini_picture";
@@ -61,21 +63,29 @@ export function Compare() {
 				/>
 			</div>
 			<Pictures pair={[a, b]} />
+			<WhyTheyDiffer pair={[a, b]} />
 			<Facts pair={[a, b]} isOnly={isOnly} />
 			<Shapes pair={[a, b]} isOnly={isOnly} />
-			<p class="callout">
-				{gallery.pair_link ? (
+			{gallery.pair_link && (
+				<p class="callout">
 					<a href={linkToPair(a.id, b.id)}>Why they differ, cause by cause</a>
-				) : (
-					<>
-						Why they differ, cause by cause:{" "}
-						<code>
-							llamath diff {a.id} {b.id}
-						</code>
-					</>
-				)}
-			</p>
+				</p>
+			)}
 		</div>
+	);
+}
+
+/** The causes, which a gallery of few models has of each pair. */
+function WhyTheyDiffer({ pair: [a, b] }: { pair: [Entry, Entry] }) {
+	const found = gallery.causes[`${a.id} ${b.id}`];
+	if (!found) return null;
+	const names = [a.name, b.name] as const;
+	return (
+		<section class="facts-pair" data-numbers>
+			<h2>{whyInWords(found, [count(a.total), count(b.total)])}</h2>
+			<p class="caption">{howInWords(found.method, names)}</p>
+			<Waterfall names={names} causes={found} />
+		</section>
 	);
 }
 

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { data } from "../../lib/data";
 import { matchWords } from "../../lib/format";
 import type { State } from "../../lib/state";
+import type { Causes } from "../compare/difference";
 
 /** An exact integer; as text if it is beyond what JSON numbers hold exactly. */
 export type Int = number | string;
@@ -45,6 +46,8 @@ interface GalleryData {
 	pair_link: string;
 	chunks: number;
 	hub: boolean;
+	/** Why the second model of a pair, `a b`, has another size; of few models alone. */
+	causes: Record<string, Causes>;
 	/** The address of the script with the closed forms of a static gallery; empty without one. */
 	forms: string;
 	version: string;

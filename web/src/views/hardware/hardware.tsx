@@ -8,7 +8,7 @@ import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
 import {
-	chosenGpu,
+	chosenHardware,
 	CUSTOM,
 	fitterOf,
 	GPU_SETTINGS,
@@ -54,10 +54,10 @@ function explainPlateau(rows: Cell[][], chosen: Gpu): string {
 }
 
 export function HardwareSection({ model }: { model: ModelData }) {
-	const state = useAppState("context", "batch", "dtype", "kv", ...GPU_SETTINGS);
+	const state = useAppState("context", "batch", "dtype", "kv", "gpus", ...GPU_SETTINGS);
 	const sizes = sizesOf(model);
 	const { dtype, kv } = chosenDtypes(sizes, state);
-	const chosen = chosenGpu(state);
+	const { gpu: chosen, count } = chosenHardware(sizes, state);
 	const gpuKey = [chosen.name, chosen.memory, chosen.bandwidth, chosen.flops.bf16].join(" ");
 	const { smallest, counts, rows } = useMemo(() => {
 		const fitter = fitterOf(sizes, state);
@@ -82,9 +82,16 @@ export function HardwareSection({ model }: { model: ModelData }) {
 			<HardwareMatrix
 				rows={rows}
 				counts={counts}
+				chosen={{ gpu: chosen, count }}
 				smallest={smallest}
 				context={state.context}
 			/>
+			{smallest?.gpu.common && (
+				<p class="caption">
+					Smallest: of the GPUs that clouds rent or Steam's hardware survey lists;{" "}
+					{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
+				</p>
+			)}
 			{plateau && <p class="caption plateau">{plateau}</p>}
 			<Verdict model={model} />
 		</Section>

@@ -1,13 +1,14 @@
 // The matrix of GPUs and numbers of them: darkness is the number of sequences that fit.
 import { useRef } from "preact/hooks";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
-import { change, useAppState } from "../../lib/state";
+import { change } from "../../lib/state";
 import { prefixed, shortTitle } from "../../lib/sizing/facts";
-import type { Cell } from "../../lib/sizing/fit";
+import type { Cell, Hardware } from "../../lib/sizing/fit";
 
 interface Props {
 	rows: Cell[][];
 	counts: string[];
+	chosen: Hardware;
 	smallest: Cell | null;
 	context: bigint;
 }
@@ -81,11 +82,10 @@ function CellContent({
 	);
 }
 
-export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
-	const state = useAppState("card", "gpus");
+export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: Props) {
 	const ref = useRef<HTMLTableElement>(null);
-	const chosen = rows.findIndex((x) => x[0]!.gpu.name === state.card);
-	const column = counts.indexOf(state.gpus);
+	const chosen = rows.findIndex((x) => x[0]!.gpu.name === at.gpu.name);
+	const column = counts.indexOf(at.count);
 	const [tabRow, tabColumn] = [Math.max(chosen, 0), Math.max(column, 0)];
 	// one tab stop: arrows move within the matrix
 	const move = (event: KeyboardEvent, i: number, j: number) => {
@@ -145,7 +145,7 @@ export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
 											}
 										: undefined;
 								const isChosen =
-									gpu.name === state.card && cell.count === state.gpus;
+									gpu.name === at.gpu.name && cell.count === at.count;
 								const isSmallest =
 									gpu.name === smallest?.gpu.name &&
 									cell.count === smallest.count;
@@ -158,7 +158,7 @@ export function HardwareMatrix({ rows, counts, smallest, context }: Props) {
 											data-cell={`${i} ${j}`}
 											data-fit={`${gpu.name} ${cell.count}`}
 											aria-pressed={isChosen}
-											aria-label={`${describe(cell, context)}${isSmallest ? "; the smallest that runs it" : ""}`}
+											aria-label={`${describe(cell, context)}${isSmallest ? `; the smallest ${gpu.common && "common GPU "}that runs it` : ""}`}
 											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
 											onKeyDown={(event) => move(event, i, j)}
 											onClick={() =>

@@ -7,14 +7,14 @@ import { inBytes } from "../../lib/derivation";
 import { gibibytes, grouped, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { sizesOf, type Sizes } from "../../lib/sizing/data";
-import { chosenGpu, settings, suggestions, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import {
-	chosenCount,
-	chosenDtypes,
-	memoryPerGpu,
-	splitLabel,
-	splitName,
-} from "../../lib/sizing/gpu_memory";
+	chosenHardware,
+	settings,
+	suggestions,
+	verdict,
+	SIZING_SETTINGS,
+} from "../../lib/sizing/fit";
+import { chosenDtypes, memoryPerGpu, splitLabel, splitName } from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { totalFormula } from "../memory/memory_derivations";
 
@@ -31,8 +31,7 @@ function room(tokens: bigint | null, { own, stated }: Sizes): string {
 export function Verdict({ model }: { model: ModelData }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const sizes = sizesOf(model);
-	const gpu = chosenGpu(state);
-	const count = chosenCount(sizes, state);
+	const { gpu, count } = chosenHardware(sizes, state);
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const inference = { ...state, mode: "run" as const };
 	const key = [

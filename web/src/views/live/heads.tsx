@@ -149,7 +149,16 @@ export function HeadGrid({ model, story }: { model: ModelData; story: Story }) {
 	);
 }
 
-export function HeadMap({ model, story }: { model: ModelData; story: Story }) {
+/** `isBrief`: beside a text that says what is drawn, with the caption above. */
+export function HeadMap({
+	model,
+	story,
+	isBrief = false,
+}: {
+	model: ModelData;
+	story: Story;
+	isBrief?: boolean;
+}) {
 	const [hovered, setHovered] = useState<readonly [key: number, query: number] | null>(null);
 	const state = useAppState("layer", "head", "token");
 	const { facts, layer, head } = shownHead(model, story, state)!;
@@ -166,11 +175,23 @@ export function HeadMap({ model, story }: { model: ModelData; story: Story }) {
 			? `“${show(hovered[1])}” reads ${show(hovered[0])} ` +
 				`${percentOf(rowOfHead(story, facts, head, hovered[1])[hovered[0]]!)}`
 			: `“${show(token)}” reads ${reads}`;
+	const caption = (
+		<figcaption class="caption">
+			{isBrief && `Layer ${layer}, head ${head}: `}
+			{under}.
+			{shown.length < story.length &&
+				` Shown are tokens ${first} to ${end - 1} of ${story.length}.`}
+		</figcaption>
+	);
 	return (
 		<figure class="live-map">
-			<h3>
-				Layer {layer}, head {head}: what each token reads of those up to itself
-			</h3>
+			{isBrief ? (
+				caption
+			) : (
+				<h3>
+					Layer {layer}, head {head}: what each token reads of those up to itself
+				</h3>
+			)}
 			<div
 				class="live-map-grid"
 				style={{ "--tokens": shown.length, "--row": token - first }}
@@ -208,11 +229,7 @@ export function HeadMap({ model, story }: { model: ModelData; story: Story }) {
 					<span class="live-map-row" />
 				</div>
 			</div>
-			<figcaption class="caption">
-				{under}.
-				{shown.length < story.length &&
-					` Shown are tokens ${first} to ${end - 1} of ${story.length}.`}
-			</figcaption>
+			{!isBrief && caption}
 		</figure>
 	);
 }

@@ -32,16 +32,23 @@ export function LiveBar({ model }: { model: ModelData }) {
 				id="live-text"
 				ref={field}
 				rows={2}
+				aria-describedby={story.data.knows ? "live-knows" : undefined}
 				maxLength={MAX_TEXT}
 				spellcheck={false}
 				value={story.text}
 				onInput={(event) => story.setText(event.currentTarget.value)}
 			/>
+			{story.data.knows && (
+				<p class="caption" id="live-knows">
+					{story.data.knows}
+				</p>
+			)}
 			<div class="live-buttons">
 				<button
 					type="button"
 					class="button primary"
-					aria-disabled={!isReady || story.end !== ""}
+					aria-disabled={story.end !== ""}
+					aria-describedby="live-end"
 					onClick={() => {
 						story.pause();
 						story.step();
@@ -52,7 +59,8 @@ export function LiveBar({ model }: { model: ModelData }) {
 				<button
 					type="button"
 					class="button primary"
-					aria-disabled={!isReady || (story.end !== "" && !story.isWriting)}
+					aria-disabled={story.end !== "" && !story.isWriting}
+					aria-describedby="live-end"
 					aria-pressed={story.isWriting}
 					onClick={() => story.writeOn()}
 				>
@@ -63,6 +71,9 @@ export function LiveBar({ model }: { model: ModelData }) {
 						Try again
 					</button>
 				)}
+				<span id="live-end" class="caption" role="status">
+					{story.end}
+				</span>
 				<Prompts story={story} />
 			</div>
 			{isReady && <Tokens model={model} story={story} />}
@@ -102,20 +113,18 @@ function Prompts({ story }: { story: Story }) {
 function noteOf(story: Story): string {
 	if (story.status === "failed")
 		return (
-			`The model does not run here: ${story.problem}. ` +
+			`The reason: ${story.problem}. ` +
 			"The picture below is of its weights alone; another text tries again."
 		);
-	if (story.status !== "ready") return "The model is being unpacked.";
+	if (story.status !== "ready") return "";
 	const { tokens, ms } = story.lastPass;
 	const count = `${groupedNumber(story.ids.length)} ${story.ids.length === 1 ? "token" : "tokens"}`;
 	const speed = tokens
 		? `; the last ${groupedNumber(tokens)} read in ${threeDigits(ms)} ms, in this page`
 		: "";
-	const left = story.left
-		? `The model's context ends here: ${groupedNumber(story.left)} more are not read. `
-		: "";
+	const left = story.left ? ` ${groupedNumber(story.left)} more are not read.` : "";
 	const says = story.data.prompts.find((x) => x.text === story.text)?.says ?? "";
-	return `${says} ${count}${speed}. ${left}${story.end}`.trim();
+	return `${says} ${count}${speed}.${left}`.trim();
 }
 
 const LIKELY = 3;
@@ -125,8 +134,19 @@ function likelyNext(story: Story): [id: number, share: number][] {
 	return largest(shares, LIKELY).map((id) => [id, shares[id]!]);
 }
 
-/** Tokens on the residual stream, shaded by what the chosen head reads at the chosen token. */
-function Tokens({ model, story }: { model: ModelData; story: Story }) {
+/**
+ * Tokens on the residual stream, shaded by what the chosen head reads at the chosen token; in a line,
+ * those of the text alone.
+ */
+export function Tokens({
+	model,
+	story,
+	isLine = false,
+}: {
+	model: ModelData;
+	story: Story;
+	isLine?: boolean;
+}) {
 	const rove = useRoving(story.ids.length + LIKELY);
 	const state = useAppState("token", "layer", "head");
 	const chosen = shownToken(story, state);
@@ -137,11 +157,19 @@ function Tokens({ model, story }: { model: ModelData; story: Story }) {
 	useLayoutEffect(() => {
 		// what is chosen is seen, without moving the page
 		const chip = list.current!.children[chosen] as HTMLElement | undefined;
-		if (chip) list.current!.scrollTop = chip.offsetTop - list.current!.offsetTop - 40;
+		if (!chip) return;
+		list.current!.scrollTop = chip.offsetTop - list.current!.offsetTop - 40;
+		list.current!.scrollLeft = chip.offsetLeft - list.current!.offsetLeft - 40;
 	}, [chosen, story.ids.length]);
-	const likely = chosen === story.length - 1 && !story.end ? likelyNext(story) : [];
+	const hasLikely = !isLine && chosen === story.length - 1 && !story.end;
+	const likely = hasLikely ? likelyNext(story) : [];
 	return (
-		<ol class="live-tokens" data-roving aria-label="Tokens" ref={list}>
+		<ol
+			class={`live-tokens ${isLine ? "in-line" : ""}`}
+			data-roving
+			aria-label="Tokens"
+			ref={list}
+		>
 			{story.ids.map((id, i) => {
 				const weight = weights && i <= chosen ? weights[head.head * keys + i]! : null;
 				const says =

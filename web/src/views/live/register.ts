@@ -5,7 +5,7 @@ import { WithLiveMarks } from "./live_marks";
 import { LiveMatrix } from "./live_matrix";
 import { LiveSection, RunsHere } from "./live_section";
 import { RunFile } from "./run_file";
-import { TourValues } from "./tour_values";
+import { TourTokens, TourValues } from "./tour_values";
 
 Object.assign(liveViews, {
 	Bar: LiveBar,
@@ -14,5 +14,6 @@ Object.assign(liveViews, {
 	WithMarks: WithLiveMarks,
 	Matrix: LiveMatrix,
 	RunFile,
+	TourTokens,
 	TourValues,
 } satisfies Required<typeof liveViews>);

@@ -83,7 +83,13 @@ export class Story {
 		const room = Math.max(0, this.data.context - given.length);
 		this.#added = this.#added.filter((x) => tokenizer.has(x)).slice(0, room);
 		this.#read([...given, ...this.#added]);
-		this.text = this.#given + tokenizer.continue(this.#added);
+		this.text = this.#shownText();
+	}
+
+	/** The text with what was written; the token that ends it is no text. */
+	#shownText(): string {
+		const written = this.#added.filter((x) => !this.data.stop.includes(x));
+		return this.#given + this.model.tokenizer.continue(written);
 	}
 
 	/** How many tokens, from the end, the model has written. */
@@ -101,11 +107,13 @@ export class Story {
 
 	/** Why the model cannot write on; empty if it can. */
 	get end(): string {
+		if (this.status === "failed") return "The model does not run here.";
+		if (this.status !== "ready") return "The model is being unpacked.";
 		if (this.ids.length >= this.data.context)
 			return `The text has the ${this.data.context} tokens of the model's context.`;
 		const last = this.ids.at(-1);
 		return last !== undefined && this.data.stop.includes(last)
-			? "The model has ended its text."
+			? `The text has ended: its last token is ${this.model.tokenizer.show(last)}.`
 			: "";
 	}
 
@@ -233,7 +241,7 @@ export class Story {
 			this.#pass([id]);
 			this.lastPass = { tokens: 1, ms: performance.now() - start };
 			this.#added.push(id);
-			this.text = this.#given + this.model.tokenizer.continue(this.#added);
+			this.text = this.#shownText();
 			change({ ...this.#address(), token: null });
 		});
 		this.notify();

@@ -4,6 +4,7 @@ import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
+import { Tokens } from "./live_bar";
 import { HeadMap, shownHead, shownLayer } from "./heads";
 import { Cache, HeadSteps, Rotation, Strip, tokenOf } from "./layer_values";
 import { DotProduct, productAt } from "./live_matrix";
@@ -27,20 +28,17 @@ export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }
 	const story = useStory(model);
 	if (!story?.length) return <Shapes model={model} stop={stop} />;
 	const token = shownToken(story, state);
-	const text = story.model.tokenizer.show(story.ids[token]!);
 	const temperature = state.temperature || 1;
 	return (
 		<div class="tour-values">
 			{stop.name === "token" ? (
-				<p>
-					“{text}” is token {story.ids[token]}, at position {token}.
-				</p>
+				<Cut story={story} token={token} />
 			) : stop.name === "rope" ? (
 				<Rotation model={model} story={story} />
 			) : stop.name === "scores" ? (
 				<HeadSteps model={model} story={story} />
 			) : stop.name === "softmax" ? (
-				shownHead(model, story, state) && <HeadMap model={model} story={story} />
+				shownHead(model, story, state) && <HeadMap model={model} story={story} isBrief />
 			) : stop.name === "cache" ? (
 				<Cache model={model} story={story} />
 			) : stop.name === "logits" || stop.name === "next_token" ? (
@@ -54,6 +52,33 @@ export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }
 			<ShapeList stop={stop} />
 		</div>
 	);
+}
+
+/** The text as tokens, with their ids. */
+function Cut({ story, token }: { story: Story; token: number }) {
+	const { tokenizer } = story.model;
+	return (
+		<>
+			<p>
+				The text is {story.length} tokens; “{tokenizer.show(story.ids[token]!)}” is token{" "}
+				{story.ids[token]}, at position {token}.
+			</p>
+			<ol class="tour-ids" aria-label="Tokens and their ids">
+				{story.ids.map((id, i) => (
+					<li key={i} aria-current={i === token ? "true" : undefined}>
+						<span class="live-token">{tokenizer.show(id)}</span>
+						<small>{id}</small>
+					</li>
+				))}
+			</ol>
+		</>
+	);
+}
+
+/** The tokens of the text in one line, above what is said of the chosen one. */
+export function TourTokens({ model }: { model: ModelData }) {
+	const story = useStory(model);
+	return story?.length ? <Tokens model={model} story={story} isLine /> : null;
 }
 
 /** The first output of the stop's first product, as the sum of its products. */

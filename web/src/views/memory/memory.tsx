@@ -11,7 +11,7 @@ import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
 import {
-	chosenGpu,
+	chosenHardware,
 	fitterOf,
 	settings,
 	type Fitter,
@@ -49,8 +49,8 @@ interface Shown {
 }
 
 /** The GPUs of the pictures, and the chosen one. */
-function shownGpus(state: SizingSettings): Gpu[] {
-	const chosen = chosenGpu(state);
+function shownGpus({ model }: Shown, state: SizingSettings): Gpu[] {
+	const { gpu: chosen } = chosenHardware(sizesOf(model), state);
 	const shown = GPUS.filter((x) => x.shown);
 	return (shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen]).toSorted(
 		(a, b) => Number(BigInt(a.memory) - BigInt(b.memory)),
@@ -313,7 +313,7 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 		const sized = settings(model, state);
 		return { model, sized, memory: memoryPerGpu(sized).mostLoaded };
 	});
-	const gpus = shownGpus(state);
+	const gpus = shownGpus(all[0]!, state);
 	const ranges = all.map((x): ChartRange =>
 		chartRange(
 			new ApproximateMemory(x.sized.plan),

@@ -1,14 +1,21 @@
 // One bar of settings for the sections that read them: hardware, memory and speed. It stays in sight
 // above them; phones and paper have it in words.
-import type { ModelData } from "../../lib/data";
-import { useAppState } from "../../lib/state";
+import { followed } from "../../components/export/section_menu";
+import { data, type ModelData } from "../../lib/data";
+import { state as appState, useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
-import { chosenGpu, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
-import { chosenCount, chosenDtypes } from "../../lib/sizing/gpu_memory";
+import { chosenHardware, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
+import { chosenDtypes } from "../../lib/sizing/gpu_memory";
 import { useMedia } from "../../lib/use_media";
 import { CustomFigures, InferenceControls, LoadControls, saidLoad } from "./settings_controls";
 
 const IS_PHONE = "(max-width: 620px)";
+
+followed.texts = () => {
+	const shown = data.models[appState.view === "b" ? 1 : 0]!;
+	const { gpu, count } = chosenHardware(sizesOf(shown), appState);
+	return { card: gpu.name, gpus: count };
+};
 
 export function SettingsBar({ model }: { model: ModelData }) {
 	const isPhone = useMedia(IS_PHONE);
@@ -46,7 +53,7 @@ function SaidSettings({ model }: { model: ModelData }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const sizes = sizesOf(model);
 	const { dtype, kv } = chosenDtypes(sizes, state);
-	const count = chosenCount(sizes, state);
+	const { gpu, count } = chosenHardware(sizes, state);
 	const { layout } = settings(model, { ...state, mode: "run" }).split;
 	const said = [
 		...saidLoad(state),
@@ -54,7 +61,7 @@ function SaidSettings({ model }: { model: ModelData }) {
 		`KV cache ${kv.title}`,
 		...(state.mode === "train"
 			? []
-			: [`${count} × ${chosenGpu(state).title}`, ...(count === "1" ? [] : [layout.name])]),
+			: [`${count} × ${gpu.title}`, ...(count === "1" ? [] : [layout.name])]),
 	];
 	return <>{said.join(" · ")}</>;
 }

@@ -7,6 +7,7 @@ import { change, useAppState } from "../../lib/state";
 import { plainTitle } from "../../lib/sizing/facts";
 import { GPUS, sizesOf } from "../../lib/sizing/data";
 import {
+	chosenHardware,
 	CUSTOM,
 	GPU_SETTINGS,
 	settings,
@@ -14,7 +15,7 @@ import {
 	type GpuFigure,
 	type SizingSettings,
 } from "../../lib/sizing/fit";
-import { chosenCount, chosenDtypes, splitsOf } from "../../lib/sizing/gpu_memory";
+import { chosenDtypes, splitsOf } from "../../lib/sizing/gpu_memory";
 import "./memory.css";
 
 const asOptions = (names: readonly string[]): Options => names.map((x) => [x, x]);
@@ -92,19 +93,8 @@ const gpuOptions: Options = [
 	...GPUS.map((x): [string, string] => [x.name, plainTitle(x)]),
 	[CUSTOM, "Custom GPU…"],
 ];
-
-function GpuSelect({ id }: { id: string }) {
-	const { card } = useAppState("card");
-	return (
-		<Select
-			id={id}
-			label="GPU"
-			options={gpuOptions}
-			chosen={card}
-			choose={(x) => change({ card: x })}
-		/>
-	);
-}
+/** Of one model, the answer may choose. */
+const WITH_SMALLEST: Options = [["", "Smallest"], ...gpuOptions];
 
 /** The sizes of a GPU that the catalog does not have. */
 export function CustomFigures() {
@@ -135,7 +125,7 @@ export function CustomFigures() {
 export function InferenceControls({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const [model] = models;
-	const count = chosenCount(sizesOf(model!), state);
+	const { gpu, count } = chosenHardware(sizesOf(model!), state);
 	const layouts = splitsOf(sizesOf(model!), count).filter((x) => x.replicas === 1);
 	const automatic = state.tp
 		? "chosen as by fit"
@@ -150,9 +140,15 @@ export function InferenceControls({ models }: { models: readonly ModelData[] }) 
 				label="GPUs"
 				options={asOptions(commonNames(models, (x) => sizesOf(x).gpus.map((y) => y.count)))}
 				chosen={count}
-				choose={(gpus) => change({ gpus, tp: "" })}
+				choose={(gpus) => change({ gpus, card: gpu.name, tp: "" })}
 			/>
-			<GpuSelect id="choice-card" />
+			<Select
+				id="choice-card"
+				label="GPU"
+				options={models.length === 1 && state.card ? WITH_SMALLEST : gpuOptions}
+				chosen={gpu.name}
+				choose={(card) => change({ card, gpus: card && count, tp: "" })}
+			/>
 			{count !== "1" && models.length === 1 && (
 				<Select
 					id="choice-tp"

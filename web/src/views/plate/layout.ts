@@ -1,6 +1,6 @@
 // Places the nodes of a layer: each branch composed of what is in series and in parallel, or, where
 // it is not, by dagre; the branches along the residual stream, which runs straight.
-import dagre from "@dagrejs/dagre";
+import { Graph, layout as solve } from "@dagrejs/dagre";
 import { composeBranch, END, type Specs } from "./compose";
 import type { Branch, Contracted, Matrix, PlateNode } from "./contract";
 import { notation } from "../../lib/expressions";
@@ -106,7 +106,7 @@ export interface BranchLayout {
 }
 
 interface Solved {
-	graph: InstanceType<typeof dagre.graphlib.Graph>;
+	graph: Graph;
 	ins: Set<string>;
 	outs: Set<string>;
 }
@@ -125,7 +125,7 @@ function solveGraph(
 	const key = JSON.stringify([edges, [...stream], isDown, gaps, sizes]);
 	const known = solved.get(key);
 	if (known) return known;
-	const graph = new dagre.graphlib.Graph({ multigraph: false });
+	const graph = new Graph({ multigraph: false });
 	graph.setGraph({
 		rankdir: isDown ? "TB" : "LR",
 		nodesep: gaps[0],
@@ -148,7 +148,7 @@ function solveGraph(
 			if (!graph.hasNode(id)) graph.setNode(id, { width: END, height: END });
 		graph.setEdge(a, b, { weight: stream.has(from) || stream.has(to) ? 2 : 1 });
 	}
-	dagre.layout(graph);
+	solve(graph);
 	if (solved.size === MOST_SOLVED) solved.clear();
 	const found = { graph, ins, outs };
 	solved.set(key, found);

@@ -183,6 +183,17 @@ export function Plate({
 			: (stages.find((x) => x.name === open) ?? null);
 	const stage = tower ? (tower.stage ?? null) : ofText;
 	const opened = openedAt(state.zoom, stage, kind);
+	useLayoutEffect(() => {
+		// what the model does not have leaves the address
+		const [block, step, head] = splitZoom(state.zoom);
+		const isKnown =
+			(!block || opened.block) && (!step || opened.step) && (!head || opened.head !== null);
+		const to = {
+			...(state.layer !== "" && state.layer !== open && { layer: "" as const }),
+			...(!isKnown && { zoom: "" }),
+		};
+		if (Object.keys(to).length) change(to, true);
+	}, [state.layer, state.zoom, open]);
 	useZoomGestures(ref);
 	const WithMarks = liveViews.WithMarks ?? Fragment;
 	return (

@@ -5,9 +5,9 @@ import { derivation, formula, type Derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { grouped, threeDigits } from "../../lib/format";
 import { useAppState } from "../../lib/state";
-import type { Gpu } from "../../lib/sizing/data";
+import { sizesOf, type Gpu } from "../../lib/sizing/data";
 import { bandwidthFacts, peakFacts, prefixed } from "../../lib/sizing/facts";
-import { chosenGpu, settings, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
+import { chosenHardware, settings, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import { splitLabel, type Sized } from "../../lib/sizing/gpu_memory";
 import {
 	NANO,
@@ -234,7 +234,7 @@ function finding(limits: SpeedLimits | null, where: string): string {
 
 export function SpeedSection({ model }: { model: ModelData }) {
 	const state = useAppState(...SIZING_SETTINGS);
-	const gpu = chosenGpu(state);
+	const { gpu } = chosenHardware(sizesOf(model), state);
 	const sized = settings(model, { ...state, mode: "run" });
 	const found = verdict(sized, gpu);
 	const where = `${sized.count === "1" ? "one" : `${sized.count} ×`} ${gpu.title}`;

@@ -4,16 +4,20 @@ import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { isAnswer, parseAnswer } from "../../lib/answer";
 import { grouped } from "../../lib/format";
-import { lettersOf, type Question } from "./questions";
+import type { Question } from "./tour_stops";
 
-function judge(model: ModelData, { answer, mistakes }: Question, text: string): string {
-	const letters = lettersOf(model);
+function judge(model: ModelData, question: Question, text: string): string {
+	const answer = BigInt(question.answer);
+	const named = model.letters.map((x): [string, string] => [x.letter, x.value]);
+	const letters = Object.fromEntries(
+		[...named, ...Object.entries(question.given)].map(([x, n]) => [x, BigInt(n)]),
+	);
 	const given = parseAnswer(text, letters);
 	if (!given)
 		return `Not a number: write 16,777,216, 16.8M, or a product of ${Object.keys(letters).join(", ")}`;
 	if (isAnswer(given, answer))
 		return given.half ? `Right, rounded; exactly ${grouped(answer)}` : "Right";
-	const found = mistakes.find(([n]) => n > 0n && n !== answer && isAnswer(given, n));
+	const found = question.mistakes.find(([n]) => isAnswer(given, BigInt(n)));
 	return found ? `Not right: ${found[1]}` : "Not right";
 }
 
@@ -41,7 +45,7 @@ export function AskedQuestion({
 		if (said.startsWith("Right")) solve(true);
 	};
 	return (
-		<form class="tour-asked" onSubmit={check} data-question={question.name}>
+		<form class="tour-asked" onSubmit={check} data-question={question.kind}>
 			<label>
 				<strong>{question.text}</strong>
 				<input

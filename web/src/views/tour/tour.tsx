@@ -14,7 +14,6 @@ import { useMedia } from "../../lib/use_media";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { AskedQuestion } from "./question";
-import { questionsOf } from "./questions";
 import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
 import { Shapes } from "./tour_shapes";
 
@@ -63,7 +62,7 @@ function reveal(bar: HTMLElement): void {
 	const header = document.querySelector("header")?.getBoundingClientRect().bottom ?? 0;
 	const from = Math.max(0, header) + 8; // on phones the header scrolls away
 	const to = innerHeight - bar.getBoundingClientRect().height - 8;
-	if (top >= from && bottom <= to) return;
+	if (panel.top >= from && panel.bottom <= to) return;
 	const start = bottom - panel.top <= to - from ? panel.top : Math.min(top, bottom - (to - from));
 	scrollBy({ top: start - from, behavior: "instant" });
 }
@@ -111,7 +110,7 @@ export function Tour({ model }: { model: ModelData }) {
 function Bar({ model, index }: { model: ModelData; index: number }) {
 	const stops = tourOf(model);
 	const stop = stops[index]!;
-	const Values = liveViews.TourValues;
+	const { TourTokens: Line, TourValues: Values } = liveViews;
 	const last = stops.length - 1;
 	const ref = useRef<HTMLDivElement>(null);
 	const isFirst = useRef(true);
@@ -177,12 +176,16 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 				<span class="tour-place">
 					stop {index + 1} of {stops.length}
 				</span>
-				<progress
-					class="tour-progress"
-					max={stops.length}
-					value={index + 1}
-					aria-hidden="true"
-				/>
+				{Line ? (
+					<Line model={model} />
+				) : (
+					<progress
+						class="tour-progress"
+						max={stops.length}
+						value={index + 1}
+						aria-hidden="true"
+					/>
+				)}
 				<button
 					type="button"
 					class="button"
@@ -223,26 +226,24 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 					×
 				</button>
 			</div>
-			<div class="tour-body">
-				<div class="tour-text">
-					<div aria-live="polite" aria-atomic="true">
-						<span class="hidden">
-							Stop {index + 1} of {stops.length}.
-						</span>
-						<Words stop={stop} />
-					</div>
-					<Questions
-						key={stop.name}
-						model={model}
-						stop={stop}
-						before={stops[index - 1]?.so_far ?? "0"}
-					/>
+			<div class={`tour-body ${Values ? "live" : ""}`}>
+				<div class="tour-text" aria-live="polite" aria-atomic="true">
+					<span class="hidden">
+						Stop {index + 1} of {stops.length}.
+					</span>
+					<Words stop={stop} />
 				</div>
 				{Values ? (
 					<Values model={model} stop={stop} />
 				) : (
 					<Shapes model={model} stop={stop} />
 				)}
+				<Questions
+					key={stop.name}
+					model={model}
+					stop={stop}
+					before={stops[index - 1]?.so_far ?? "0"}
+				/>
 				<Code
 					key={`${stop.name} ${isNarrow}`}
 					model={model}
@@ -269,16 +270,16 @@ function Words({ stop }: { stop: TourStop }) {
 
 /** What is asked at the stop, one question at a time, and how the answer follows. */
 function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; before: string }) {
-	const questions = questionsOf(model, stop);
+	const { questions } = stop;
 	const [at, setAt] = useState(0);
 	const [isSolved, setSolved] = useState(false);
 	const question = questions[at];
 	const next = (at + 1) % questions.length;
 	return (
-		<div class={question ? "tour-question" : ""}>
+		<div class="tour-question">
 			{question && (
 				<AskedQuestion
-					key={question.name}
+					key={at}
 					model={model}
 					question={question}
 					isSolved={isSolved}
@@ -299,13 +300,14 @@ function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; 
 					)}
 				</AskedQuestion>
 			)}
-			{isSolved && question && question.name !== "parameters" && (
+			{isSolved && question && question.kind !== "weights" && (
 				<p class="tour-count">
-					<i>{question.symbols}</i> = {grouped(question.answer)}
+					{question.symbols !== question.answer && <i>{question.symbols} = </i>}
+					{grouped(question.answer)}
 				</p>
 			)}
 			<p class="tour-count" aria-live="polite">
-				{stop.adds === "0" || (isSolved && question?.name === "parameters") ? (
+				{stop.adds === "0" || (isSolved && question?.kind === "weights") ? (
 					<Count model={model} stop={stop} />
 				) : (
 					<>So far {before}</>
@@ -374,7 +376,6 @@ function Handout({ model }: { model: ModelData }) {
 					{x.formula && <p class="tour-formula">{x.formula}</p>}
 					<Shapes model={model} stop={x} />
 					<p class="tour-count">
-						{x.adds === "0" ? "" : "How many parameters does this add? "}
 						{x.adds === "0"
 							? "Adds no parameters"
 							: `Adds ${[...new Set([x.symbols, x.numbers, x.adds])].filter(Boolean).join(" = ")}`}

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
-from ....utils.number_format import format_list
-from ..diagnosis import term_name
 from ..exercise import Exercise
 from ..lesson import Asker, Lesson, instead
 from ..study import ModelStudy
-from ..tour.tour import Stop, tour_of
-
-_CORE = {"embedding", "qkv", "compress", "expand", "mixer_in", "gate_up", "experts", "logits"}
-"""The stops that the terminal asks about."""
+from ..tour.stop_questions import stop_exercises
+from ..tour.tour import tour_of
 
 
 def _needs_pass(study: ModelStudy) -> str:
@@ -28,29 +23,8 @@ def _text(study: ModelStudy) -> Iterator[str]:
 
 def _exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker, tour = Asker("token", study), tour_of(study.model.text, code=False)
-    before: Stop | None = None
-    for stop in tour.stops:
-        if stop.adds.value:
-            earlier = 0 if before is None else before.so_far
-            adds = study.weights(partial(tour.adds, stop.name))
-            names = list(dict.fromkeys(map(term_name, adds.products)))
-            yield asker.ask(
-                stop.name,
-                f"A token of {study.name} comes to the stop “{stop.title}”. How many parameters "
-                "does this stop add to the count, in all layers together?",
-                adds,
-                hint=f"the weights of {format_list(names, 8)}, times the layers that have them",
-                mistakes=(
-                    instead(
-                        "count so far",
-                        stop.so_far if earlier else None,
-                        "this is the count of all stops up to this one",
-                        kind="weights",
-                    ),
-                ),
-                core=stop.name in _CORE,
-            )
-        before = stop
+    for of_stop in stop_exercises(tour).values():
+        yield from (x for x in of_stop if x.kind == "weights")
     heads, scores = study.heads, next((x for x in tour.stops if x.name == "scores"), None)
     if scores is not None and heads is not None:
         yield asker.ask(

@@ -37,12 +37,15 @@ def rounded_context(tokens: int) -> int:
 def by_size(
     among: Iterable[Device], counts: Iterable[int]
 ) -> Iterator[tuple[int, list[list[Device]]]]:
-    """Yield numbers of devices, and for each the devices in groups of equally large ones: the
-    fewest devices first, in nodes of up to eight, then the least memory as sold.
+    """Yield numbers of devices, and for each the devices in groups of equally large ones: common
+    devices first, of them the fewest, in nodes of up to eight, then the least memory as sold.
 
     The first group in which a model fits has the smallest hardware that runs it: its fastest.
     """
-    ordered = sorted(among, key=lambda x: x.nominal)
-    for count in counts:
-        in_node = (x for x in ordered if x.node >= min(count, _NODE))
-        yield count, [list(same) for _, same in groupby(in_node, key=lambda x: x.nominal)]
+    ordered, counts = sorted(among, key=lambda x: x.nominal), tuple(counts)
+    for is_common in (True, False):
+        alike = [x for x in ordered if bool(x.common) is is_common]
+        for count in counts:
+            in_node = [x for x in alike if x.node >= min(count, _NODE)]
+            if in_node:
+                yield count, [list(same) for _, same in groupby(in_node, key=lambda x: x.nominal)]

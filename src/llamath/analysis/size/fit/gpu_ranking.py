@@ -19,7 +19,7 @@ from ..memory.speed_limits import decode_limit, find_roof
 from .fit_rules import by_size, left_of
 from .fit_words import format_sequences, split_text
 from .serving_layouts import LayoutChooser
-from .suggestions import gpus_option
+from .suggestions import gpus_option, is_supported
 
 if TYPE_CHECKING:
     from ....model import FamilyModel
@@ -120,6 +120,15 @@ class GPURanking(Report):
         return f"{dtype}, cache in {self.kv_dtype}; {sequences} each; from {self.model.source}"
 
     @property
+    def smallest(self) -> RankedGPU | None:
+        """The smallest hardware in the order of `by_size`, on which the format is supported."""
+        return min(
+            (x for x in self.gpus if is_supported(x.device, self.dtype)),
+            key=lambda x: (not x.device.common, x.count, x.nominal, -x.decode_ceiling),
+            default=None,
+        )
+
+    @property
     def entries(self) -> Sequence[RankedGPU]:
         """The GPUs, smallest first."""
         return self.gpus
@@ -132,6 +141,10 @@ class GPURanking(Report):
             yield Table(columns=_COLUMNS, rows=tuple(map(_cells, self.gpus)))
         else:
             yield Text(f"none, not even {most} of one kind in a node", apart=True)
+        if (found := self.smallest) and found.device.common:
+            option = gpus_option(found.count, found.device)
+            text = f"the smallest of common GPUs: {option}, {found.device.common}"
+            yield Text(text, apart=True)
         if self.too_small:
             names = format_list(self.too_small, _MAX_TOO_SMALL)
             text = f"too small, even {most} of them or as many as a node has: {names}"

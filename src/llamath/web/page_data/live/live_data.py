@@ -55,6 +55,12 @@ _PROMPTS = (
     },
 )
 """Texts to try with the bundled model, what they show, and the head that shows it."""
+_KNOWS = (
+    "It was trained on stories of Anna, Clara, Emma, Grace, Ida, Lena, Ben, David, Finn, Hugo, "
+    "Jack and Max, with a ball, book, kite, hat, lamp, drum, cup, key, basket, coin, rope or doll "
+    "that is red, blue, green, yellow, white or black; other names fall into letters."
+)
+"""The names, things and colours of tools/tiny/words.py."""
 
 
 class LiveParts(NamedTuple):
@@ -82,8 +88,10 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
     context = _MAX_TOKENS if tree.context is None else min(int(tree.context), _MAX_TOKENS)
     ids = {text: i for i, text in enumerate(tokenizer["texts"])}
     stops = set(stop_ids(checkpoint.folder, ids.get)) if os.path.isdir(checkpoint.folder) else set()
+    is_bundled = _is_bundled(checkpoint.folder)
     data = {
-        "prompts": list(_PROMPTS if _is_bundled(checkpoint.folder) else ()),
+        "prompts": list(_PROMPTS if is_bundled else ()),
+        "knows": _KNOWS if is_bundled else "",
         "context": context,
         "stop": sorted(stops),
         "results": [x.name for x in program.results if x.view != program.logits],

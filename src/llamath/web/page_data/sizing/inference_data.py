@@ -18,7 +18,7 @@ from ....analysis.size.fit.fit_rules import (
     left_of,
     rounded_context,
 )
-from ....analysis.size.fit.gpu_ranking import smallest_gpus
+from ....analysis.size.fit.gpu_ranking import NODE_COUNTS
 from ....analysis.size.fit.serving_layouts import LayoutChooser, serving_layouts
 from ....analysis.size.fit.suggestions import (
     is_supported,
@@ -129,6 +129,7 @@ def gpu_data() -> list[dict[str, Any]]:
             "flops": {dtype: str(x.flops[dtype]) for dtype in RATE_DTYPES if dtype in x.flops},
             "formats": list(supported_formats(x)),
             "kvs": list(supported_kv_dtypes(x)),
+            "common": x.common,
             "shown": x.name in _CARDS,
         }
         for x in _known_gpus()
@@ -139,14 +140,15 @@ def fit_rules() -> dict[str, Any]:
     """Return the rules of `fit`: expressions, the order of hardware as places in `gpu_data`, and
     limits.
     """
-    known = _known_gpus()
+    known, every = _known_gpus(), (*_GPUS, *_MORE_GPUS)
     places = {x.name: i for i, x in enumerate(known)}
     return {
         "left": Expr.const(left_of(variable("memory"), variable("total"))).to_expression_json(),
         "rounded": Expr.const(rounded_context(TOKENS)).to_expression_json(),
         "smallest": [
             [str(count), [[places[x.name] for x in group] for group in groups]]
-            for count, groups in by_size(known, (*_GPUS, *_MORE_GPUS))
+            for counts in (NODE_COUNTS, [x for x in every if x not in NODE_COUNTS])
+            for count, groups in by_size(known, counts)
         ],
         "halvings": MAX_HALVINGS,
         "suggestions": MAX_COMBINATIONS,
@@ -183,7 +185,6 @@ def sizes(model: FamilyModel, made: Mapping[str, MemoryCalculator]) -> dict[str,
         "notes": {name: list(x.notes) for name, x in made.items() if x.notes},
         "dtype": first,
         "kv": start.kv_dtype,
-        "smallest": _smallest(start),
         "dtypes": [
             _dtype(name, x, elements.of_dtype(i)) for i, (name, x) in enumerate(made.items())
         ],
@@ -256,13 +257,6 @@ def _kv(name: str) -> dict[str, Any]:
         "variables": {symbol: str(n) for symbol, n in values.items()},
         "wide": name in WIDE_KV_DTYPES,
     }
-
-
-def _smallest(calculator: MemoryCalculator) -> list[str] | None:
-    """Return the smallest hardware that runs the model: a device and its number."""
-    among = [x for x in _known_gpus() if is_supported(x, calculator.packer.name)]
-    found = smallest_gpus(calculator, among)
-    return None if found is None else [found.device.name, str(found.count)]
 
 
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:

@@ -1,0 +1,309 @@
+"""`stop_exercises`: what the tour asks at each of its stops: what the idea of the stop says of a
+number, the parameters that the stop adds, and the numbers, FLOPs and cached bytes of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from ....core.expr import Alias, Expr, product, total
+from ....utils.number_format import format_list
+from ...graph.recorder import Graph, record
+from ...graph.steps import Step
+from ...graph.walkthrough import WalkthroughStage, reads_on, walkthrough
+from ..account import Account, Product, of_factors
+from ..diagnosis import term_name, wrong_accounts
+from ..exercise import Exercise
+from ..lesson import Asker, instead
+from ..mistake import Mistake
+from ..study import BF16_BYTES, ModelStudy
+from .tour import Stop, Tour
+
+TOKENS = 1000
+"""The tokens T of a question about scores and FLOPs."""
+_READER = 10
+"""The token whose keys are asked for."""
+_MOST_MISTAKES, _MOST_BITS = {"weights": 5}, 4
+_SHAPES = {"embedding", "scores"}
+"""The stops of which the numbers of a result are asked besides other questions."""
+_PRODUCTS = {"qkv", "compress", "mixer_in", "gate_up", "experts"}
+"""The stops whose products with matrices are asked for in FLOPs; the others are alike."""
+_CORE = {"embedding", "qkv", "compress", "expand", "mixer_in", "gate_up", "experts", "logits"}
+"""The stops whose parameters the terminal asks for."""
+
+
+def stop_exercises(tour: Tour) -> Mapping[str, Sequence[Exercise]]:
+    """Return the exercises of each stop: those of its idea first."""
+    asking = _Asking(tour)
+    return {x.name: tuple(asking.exercises(x)) for x in tour.stops}
+
+
+def named_mistakes(exercise: Exercise) -> Sequence[tuple[int, str]]:
+    """Return the most likely whole numbers of the mistakes of an exercise, and what each says."""
+    found: dict[int, str] = {}
+    for mistake, wrong in sorted(wrong_accounts(exercise), key=lambda x: x[0].bits):
+        is_likely = mistake.bits <= _MOST_BITS
+        if is_likely and wrong.number.denominator == 1 and wrong.number > 0:
+            found.setdefault(int(wrong.number), mistake.explain(exercise.study))
+    return list(found.items())[: _MOST_MISTAKES.get(exercise.kind, 3)]
+
+
+class _Asking:
+    """The passes that the questions of a tour are about."""
+
+    def __init__(self, tour: Tour) -> None:
+        self.tour, self.study = tour, ModelStudy.of(tour.model)
+        self.asker = Asker("token", self.study)
+        tree, tokens = self.study.tree, Expr("T", TOKENS)
+        self.prompt = walkthrough(record(tree, batch=1, new_tokens=tokens, past_tokens=NONE)).stages
+        self.first, self.next = (
+            walkthrough(self._decode(x)).stages if reads_on(tree) else ()
+            for x in (NONE, tokens - 1)
+        )
+
+    def _decode(self, past: Expr) -> Graph:
+        return record(self.study.tree, batch=1, past_tokens=past, decode=True)
+
+    def exercises(self, stop: Stop) -> Iterator[Exercise]:
+        asked = [*self._idea(stop), *self._parameters(stop), *self._cache(stop)]
+        yield from asked
+        if not asked or stop.name in _SHAPES:
+            yield from self._shape(stop)
+        yield from self._flops(stop)
+
+    def _steps(self, stop: Stop, stages: Iterable[WalkthroughStage]) -> Sequence[Step]:
+        """Return the steps of a stop in the stage that shows it."""
+        stage = next((x for x in stages if _shows(x, stop.place)), None)
+        return () if stage is None else [x for x in stage.steps if x.name in stop.steps]
+
+    def _parameters(self, stop: Stop) -> Iterator[Exercise]:
+        if not stop.adds.value:
+            return
+        adds = self.study.weights(partial(self.tour.adds, stop.name))
+        if adds.number != stop.adds.value:  # of a tower, which the text does not pass
+            adds = _one(stop.adds.value)
+        names = list(dict.fromkeys(map(term_name, adds.products)))
+        yield self.asker.ask(
+            stop.name,
+            f"A token of {self.study.name} comes to the stop “{stop.title}”. How many parameters "
+            "does this stop add to the count, in all layers together?",
+            adds,
+            hint=f"the weights of {format_list(names, 8)}, times the layers that have them",
+            mistakes=(
+                instead(
+                    "count so far",
+                    stop.so_far if stop.so_far > stop.adds.value else None,
+                    "this is the count of all stops up to this one",
+                    kind="weights",
+                ),
+            ),
+            core=stop.name in _CORE,
+        )
+
+    def _ask(
+        self,
+        stop: Stop,
+        kind: str,
+        text: str,
+        account: Account,
+        unit: str,
+        mistakes: Sequence[tuple[str, int | None]] = (),
+    ) -> Exercise:
+        return self.asker.ask(
+            f"{stop.name} {kind}",
+            text,
+            account,
+            unit=unit,
+            kind=kind,
+            hint=stop.formula or stop.what,
+            mistakes=[_instead(says, number, kind) for says, number in mistakes],
+            core=False,
+            given={"T": TOKENS} if "T" in account.value.letters else {},
+        )
+
+    def _idea(self, stop: Stop) -> Iterator[Exercise]:
+        steps = self._steps(stop, self.prompt)
+        node = next((x.node for x in steps if x.node is not None), None)
+        study, name = self.study, stop.name
+
+        def ask(text: str, answer: int, unit: str, *mistakes: tuple[str, int | None]) -> Exercise:
+            return self._ask(stop, "shape", text, _one(answer), unit, mistakes)
+
+        vocabulary = Expr.const(study.tree.vocab)
+        if name == "token":
+            yield ask(
+                "Which is the largest id of a token?",
+                vocabulary - 1,
+                "",
+                ("this is the number of tokens; ids begin at 0", vocabulary),
+                ("this is two less; ids go from 0 to V − 1", vocabulary - 2),
+            )
+        elif name == "norm" and node is not None and node.op.name == "rms_norm":
+            yield ask(
+                "What is the mean of the squares of x after it is divided by its rms?",
+                1,
+                "",
+                ("this is the sum of the squares; their mean is asked", study.width),
+            )
+        elif name == "rope" and node is not None and (rope := node.attributes.get("rope")):
+            dim = Expr.const(rope.dim)
+            yield ask(
+                "How many pairs of numbers turn in one head of q?",
+                dim.exact_div(2) if dim.letters else int(dim) // 2,
+                "pairs",
+                ("these are the numbers; two of them turn together", dim),
+            )
+        elif name == "softmax" and (reads := _keys_read(steps)):
+            yield ask(
+                f"How many keys does the {_READER}th token of a text read in this layer?",
+                reads,
+                "keys",
+                ("a token reads its own key, too", reads - 1),
+                ("this is one more: keys after its own are masked", reads + 1),
+                (f"all {TOKENS:,} tokens have keys, and those after its own are masked", TOKENS),
+            )
+        elif name == "window" and study.window is not None:
+            yield ask(
+                "How many keys does a token far into the text read in a layer with the window?",
+                study.window.max_lookback or 0,
+                "keys",
+                (
+                    "this is the context; older keys than those of the window are masked",
+                    study.context,
+                ),
+            )
+        elif name == "router" and study.moe is not None and study.top_k is not None:
+            yield ask(
+                "Through how many routed experts of one layer does a token pass?",
+                study.top_k,
+                "experts",
+                ("all are stored, and the router chooses few for a token", len(study.moe.experts)),
+            )
+        elif name == "next_token":
+            yield ask(
+                "At temperature 0, how many tokens can follow?",
+                1,
+                "tokens",
+                (
+                    "this is the whole vocabulary; temperature 0 takes the likeliest token",
+                    vocabulary,
+                ),
+                ("the likeliest token is taken", 0),
+            )
+
+    def _shape(self, stop: Stop) -> Iterator[Exercise]:
+        """Of scores, one number for each pair of tokens; of other results, those of a token."""
+        of_numbers = (x for x in self._steps(stop, self.prompt) if _own(x.shape))
+        step = next(of_numbers, None)
+        if step is None:
+            return
+        name, heads = step.name.rpartition(".")[2], self.study.heads or 1
+        is_of_pairs = sum("T" in x.letters for x in step.shape) > 1
+        if is_of_pairs:
+            sides = [x for x in step.shape if int(x) != 1]
+            answer = product(sides)
+            text = f"How many numbers are in {name} of one layer, for T = {TOKENS:,} tokens?"
+            mistakes: list[tuple[str, int | None]] = [
+                ("this is one head, and each has its own", TOKENS * TOKENS),
+                ("this is one query, and each of the T tokens has one", answer // TOKENS),
+            ]
+        else:
+            answer = product(_own(step.shape))
+            text = f"How many numbers are in {name} for each token?"
+            table = answer * self.study.tree.vocab if step.kind == "lookup" else None
+            mistakes = [
+                ("this is the whole table; a token reads one of its rows", table),
+                ("this is one head", int(answer) // int(heads)),
+                ("these are T tokens", answer * TOKENS),
+            ]
+        yield self._ask(stop, "shape", text, _one(answer), "numbers", mistakes)
+
+    def _cache(self, stop: Stop) -> Iterator[Exercise]:
+        later = {x.name: int(x.cached) for x in self._steps(stop, self.next)}
+        # a state does not grow with the tokens
+        kept = [x for x in self._steps(stop, self.first) if int(x.cached) < later.get(x.name, 0)]
+        if kept:
+            account = Account(
+                products=tuple(
+                    Product(
+                        _cached_name(x),
+                        "cache",
+                        (("width", _of_one(x.cached)), ("bytes", Expr.factor(BF16_BYTES))),
+                    )
+                    for x in kept
+                )
+            )
+            text = "How many bytes does one layer cache for each token, in bf16?"
+            K, H = self.study.kv_heads, self.study.heads
+            wide = None if K is None or H is None or K == H else int(account.value) // K * H
+            says = f"keys and values of all query heads are kept here; there are {K} KV heads"
+            yield self._ask(stop, "cache", text, account, "bytes", [(says, wide)])
+
+    def _flops(self, stop: Stop) -> Iterator[Exercise]:
+        steps = [x for x in self._steps(stop, self.next) if int(x.flops)]
+        is_product = all(x.kind == "linear" for x in steps)
+        if not steps or (is_product and stop.name not in _PRODUCTS):
+            return
+        names = format_list(dict.fromkeys(x.name.rpartition(".")[2] for x in steps))
+        where = " in one layer" if stop.place.isdigit() else ""
+        text = (
+            f"How many FLOPs are spent on the products with {names} for a token{where}?"
+            if is_product
+            else f"How many FLOPs are spent on {names} for token T = {TOKENS:,}{where}?"
+        )
+        account = Account(
+            products=tuple(Product(x.name, "flops", (("flops", _of_one(x.flops)),)) for x in steps)
+        )
+        mistakes = [("these are T tokens", int(account.value) * TOKENS)]
+        yield self._ask(stop, "flops", text, account, "FLOPs", mistakes)
+
+
+NONE = Expr.const(0)
+
+
+def _instead(says: str, number: int | None, kind: str) -> Mistake:
+    return instead(says, None if number is None else int(number), says, kind=kind)
+
+
+def _of_one(x: Expr) -> Expr:
+    """Return a number of one sequence, with the definitions of names such as A, its keys."""
+    return total(
+        product(
+            (k, *(y.definition if isinstance(y, Alias) else Expr.of({(y,): 1}) for y in monomial))
+        )
+        for monomial, k in x.at(B=Expr.const(1)).terms.items()
+    )
+
+
+def _one(answer: int) -> Account:
+    return Account(products=(of_factors("number", out=answer),))
+
+
+def _shows(stage: WalkthroughStage, place: str) -> bool:
+    if not place.isdigit():
+        return stage.name == place
+    n = int(place)
+    return stage.name == "layers" and (
+        stage.layer == n or any(a <= n <= b and (n - a) % c == 0 for a, b, c in stage.indices)
+    )
+
+
+def _own(shape: Iterable[Expr]) -> Sequence[Expr]:
+    """Return the sides that are not of the tokens or the batch."""
+    return [x for x in shape if int(x) != 1 and "T" not in x.letters]
+
+
+def _keys_read(steps: Sequence[Step]) -> int:
+    """Return the keys that a token reads; 0 where it reads those after its own as well."""
+    window = next(
+        (x.node.attributes.get("window") for x in steps if x.kind == "softmax" and x.node), None
+    )
+    if window is None or not window.causal:
+        return 0
+    return min(_READER, int(window.max_lookback or _READER))
+
+
+def _cached_name(step: Step) -> str:
+    leaf = step.name.rpartition(".")[2]
+    return {"k": "keys", "v": "values"}.get(leaf[0], leaf)
