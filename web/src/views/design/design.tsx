@@ -23,7 +23,7 @@ import {
 } from "../../lib/design";
 import { notation, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
-import { compactCount, grouped, percent, share, shortCount, signed } from "../../lib/format";
+import { compactCount, grouped, percent, share, signed } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
 import { change, useAppState } from "../../lib/state";
@@ -129,24 +129,19 @@ function Total({ result, values }: { result: Result; values: Dimensions["values"
 	});
 	return (
 		<p class="design-total">
-			<NumberButton derive={derive} label="total, rounded">
-				{shortCount(result.total)}
+			exactly{" "}
+			<NumberButton derive={derive} label="total" data-part="designed">
+				{grouped(result.total)}
 			</NumberButton>
-			<span class="caption">
-				<NumberButton derive={derive} label="total" data-part="designed">
-					{grouped(result.total)}
-				</NumberButton>{" "}
-				parameters
-				{result.live !== result.total && (
-					<>
-						,{" "}
-						<NumberButton derive={deriveActive} label="active" data-part="live">
-							{grouped(result.live)}
-						</NumberButton>{" "}
-						active for one token
-					</>
-				)}
-			</span>
+			{result.live !== result.total && (
+				<>
+					,{" "}
+					<NumberButton derive={deriveActive} label="active" data-part="live">
+						{grouped(result.live)}
+					</NumberButton>{" "}
+					active for one token
+				</>
+			)}
 		</p>
 	);
 }
@@ -309,9 +304,7 @@ function Designer({
 	const own = useMemo(() => evaluateDesign(design, decodeSizes(design, "")), [design]);
 	const isBroken = result.broken.length > 0;
 	const set = (to: Partial<Dimensions>) => change({ sizes: encodeSizes({ ...current, ...to }) });
-	const title = isBroken
-		? "There is no such model"
-		: `${compactCount(result.total)} parameters with these dimensions`;
+	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters`;
 	return (
 		<>
 			<div class="wrap hero">
@@ -369,30 +362,34 @@ function Designer({
 					</>
 				}
 			>
-				<div class="made" aria-live="polite">
-					{isBroken ? (
-						<ul class="broken">
-							{result.broken.map((x) => (
-								<li key={x}>{x}</li>
-							))}
-						</ul>
-					) : (
-						<>
-							<Total result={result} values={current.values} />
-							<Away total={result.total} text={state.target} />
-							<Parts result={result} values={current.values} own={own} name={name} />
-						</>
+				<div class="designer">
+					<div class="made" aria-live="polite">
+						{isBroken ? (
+							<ul class="broken">
+								{result.broken.map((x) => (
+									<li key={x}>{x}</li>
+								))}
+							</ul>
+						) : (
+							<>
+								<Total result={result} values={current.values} />
+								<Away total={result.total} text={state.target} />
+							</>
+						)}
+					</div>
+					<div class="dimensions">
+						{design.letters.map((x) => (
+							<Dimension
+								key={x.letter}
+								x={x}
+								n={current.values[x.letter]!}
+								move={(n) => set({ values: { ...current.values, [x.letter]: n } })}
+							/>
+						))}
+					</div>
+					{!isBroken && (
+						<Parts result={result} values={current.values} own={own} name={name} />
 					)}
-				</div>
-				<div class="dimensions">
-					{design.letters.map((x) => (
-						<Dimension
-							key={x.letter}
-							x={x}
-							n={current.values[x.letter]!}
-							move={(n) => set({ values: { ...current.values, [x.letter]: n } })}
-						/>
-					))}
 				</div>
 				{design.fixed.length > 0 && (
 					<p class="caption">

@@ -279,7 +279,7 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 				Keys after “{show(token)}” are masked. The values of the keys, weighted by the last
 				column, are the head's result.
 				{isRoot &&
-					` A product of ${size} numbers grows like √${size}: divided by it, scores of long and of short heads are alike.`}
+					` q·k is a sum of ${size} products and grows like √${size}: divided by it, scores of wide and narrow heads are alike.`}
 			</figcaption>
 		</figure>
 	);

@@ -63,11 +63,11 @@ export function LiveSection({ model }: { model: ModelData }) {
 						</figure>
 					)}
 					<NextToken story={story} />
+					{hasHeads && <Rotation model={model} story={story} />}
 					{hasHeads && <HeadSteps model={model} story={story} />}
 					<Lens story={story} />
 					{hasHeads && <Cache model={model} story={story} />}
 					<LayerValues model={model} story={story} />
-					{hasHeads && <Rotation model={model} story={story} />}
 				</div>
 			)}
 		</Section>
