@@ -87,21 +87,6 @@ function notices(names) {
 	return comment;
 }
 
-/**
- * dagre's module offers the algorithms of graphlib as an object, by calls that no bundler drops; the
- * page lays out graphs alone.
- */
-const layoutAlone = {
-	name: "layout alone",
-	setup: ({ onLoad }) =>
-		onLoad({ filter: /dagre\.esm\.js$/ }, ({ path }) => {
-			const text = readFileSync(path, "utf8");
-			const offers = /[\w$]+\([\w$]+,\{(Graph|CycleException):\(\)=>[^{}]*\}\);/g;
-			if (text.match(offers)?.length !== 2) throw new Error(`${path}: look at its exports`);
-			return { contents: text.replace(offers, "") };
-		}),
-};
-
 const result = await build({
 	absWorkingDir: here,
 	entryPoints: Object.entries(ENTRIES).map(([out, path]) => ({ in: path, out })),
@@ -116,7 +101,6 @@ const result = await build({
 	legalComments: "none",
 	jsx: "automatic",
 	jsxImportSource: "preact",
-	plugins: [layoutAlone],
 	outdir: target,
 	write: false,
 	metafile: true,
