@@ -88,8 +88,8 @@ function notices(names) {
 }
 
 /**
- * dagre's module offers the algorithms of graphlib as an object, by calls that no bundler drops; the
- * page lays out graphs alone.
+ * dagre's module offers the algorithms of graphlib as an object, by calls that no bundler drops; a
+ * layout needs two of them.
  */
 const layoutAlone = {
 	name: "layout alone",
@@ -98,7 +98,9 @@ const layoutAlone = {
 			const text = readFileSync(path, "utf8");
 			const offers = /[\w$]+\([\w$]+,\{(Graph|CycleException):\(\)=>[^{}]*\}\);/g;
 			if (text.match(offers)?.length !== 2) throw new Error(`${path}: look at its exports`);
-			return { contents: text.replace(offers, "") };
+			const needed = /(pre|post)order:\(\)=>[\w$]+/g;
+			const without = (call) => call.replace(/\{.*\}/, `{${call.match(needed) ?? ""}}`);
+			return { contents: text.replace(offers, without) };
 		}),
 };
 
