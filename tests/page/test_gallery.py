@@ -355,8 +355,8 @@ def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> 
         )
         assert sum(int(x.translate(signs)) for x in changes.values() if x) == difference
         causes = llamath.diff("llama-2-7b", "llama-3-8b").causes
-        rows = tab.locator(".waterfall tbody tr:not(.total, .axis)")
-        assert [x.split("\n")[0] for x in rows.all_inner_texts()] == [x.label for x in causes]
+        labels = tab.locator(".waterfall .cause")
+        assert labels.all_text_contents() == [x.label for x in causes]
         shown = tab.locator(".waterfall tbody tr:not(.total, .axis) td .number")
         numbers = [x.rpartition(": ")[2].translate(signs) for x in shown.all_text_contents()]
         assert [int(x) for x in numbers] == [x.delta for x in causes]
@@ -370,7 +370,7 @@ def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> 
         tab.click("text=Swap models")
         wait_until_drawn(tab)
         reverse = llamath.diff("llama-3-8b", "llama-2-7b").causes
-        assert [x.split("\n")[0] for x in rows.all_inner_texts()] == [x.label for x in reverse]
+        assert labels.all_text_contents() == [x.label for x in reverse]
 
 
 def test_points_are_links_reached_by_arrow_keys(browser: Any, site: Path) -> None:
