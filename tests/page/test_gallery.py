@@ -354,13 +354,23 @@ def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> 
             - llamath.load("llama-2-7b").parameters.total
         )
         assert sum(int(x.translate(signs)) for x in changes.values() if x) == difference
-        assert "llamath diff llama-2-7b llama-3-8b" in tab.text_content(".callout")
+        causes = llamath.diff("llama-2-7b", "llama-3-8b").causes
+        labels = tab.locator(".waterfall .cause")
+        assert labels.all_text_contents() == [x.label for x in causes]
+        shown = tab.locator(".waterfall tbody tr:not(.total, .axis) td .number")
+        numbers = [x.rpartition(": ")[2].translate(signs) for x in shown.all_text_contents()]
+        assert [int(x) for x in numbers] == [x.delta for x in causes]
+        assert "llamath diff" not in tab.text_content("main")
         heights = tab.evaluate(
-            "[...document.querySelectorAll('figure svg')].map(x => x.querySelector('.c-ffn').getBBox().height)"
+            "[...document.querySelectorAll('.pair figure svg')].map(x => x.querySelector('.c-ffn').getBBox().height)"
         )
         assert heights[0] / heights[1] == pytest.approx(11008 / 14336, rel=0.01)  # to one scale
         tab.click("button[data-value=only]")
         assert tab.locator("tr[data-row=layers]").count() == 0
+        tab.click("text=Swap models")
+        wait_until_drawn(tab)
+        reverse = llamath.diff("llama-3-8b", "llama-2-7b").causes
+        assert labels.all_text_contents() == [x.label for x in reverse]
 
 
 def test_points_are_links_reached_by_arrow_keys(browser: Any, site: Path) -> None:

@@ -2,6 +2,7 @@
 // opens its derivation.
 import "./tensors.css";
 import { Fragment } from "preact";
+import { useLayoutEffect } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
@@ -263,6 +264,9 @@ function firstClosed(sections: readonly ModelSection[]): ReadonlySet<number> {
 
 export function Tensors({ model }: { model: ModelData }) {
 	const state = useAppState("find", "names", "sort");
+	useLayoutEffect(() => {
+		if (!COLUMNS.some(([key]) => key === state.sort)) change({ sort: "" }, true);
+	}, [state.sort]);
 	const sections = model.sections as ModelSection[];
 	const [closed, setClosed] = usePrintedState(() => firstClosed(sections), NONE);
 	const matches = matchWords(state.find);
