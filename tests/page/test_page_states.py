@@ -447,6 +447,10 @@ def test_phone_shows_findings_until_a_section_is_asked_for(
 ) -> None:
     with tab_of(browser, addresses("mixture"), 390, has_touch=True, is_mobile=True) as tab:
         assert "distinct weights" in tab.text_content("#tensors h2")
+        small = """[...document.querySelectorAll('a[href]:not(.skip), button, summary, select')]
+          .map((x) => [x.textContent, x.checkVisibility() ? x.getBoundingClientRect().height : 24])
+          .filter((x) => x[1] < 24)"""
+        assert tab.evaluate(small) == [], "fingers reach all"
         shown = "['attention', 'experts', 'tensors'].map((x) => !document.querySelector(`#${x} .unfold`))"
         assert tab.evaluate(shown) == [False, False, False]
         tab.click("#attention .unfold")

@@ -227,9 +227,12 @@ def test_layers_that_text_skips_show_their_weights(browser: Any, tmp_path: Path)
     with tower_tab(browser, tmp_path, "llama-3.2-11b-vision", "#layer=3") as tab:
         assert "Text alone skips this layer" in tab.text_content(".plate-panel")
         assert (
-            "cross_attn.k.weight" in tab.text_content(".skipped")
-            and not tab.locator(".flow").count()
+            "cross_attn.k4,096 → 1,024" in tab.text_content(".skipped")
+            and not tab.locator(".flow, .plate-blocks").count()
         )
+        sides = "[...document.querySelectorAll('.skipped i')].map((x) => [x.offsetWidth, x.offsetHeight])"
+        q, k, *_ = tab.evaluate(sides)
+        assert q[0] == q[1] == k[0] and k[1] == pytest.approx(k[0] / 4, abs=1), "to one scale"
 
 
 def test_unknown_towers_list_their_weights(browser: Any, tmp_path: Path) -> None:

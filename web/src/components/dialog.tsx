@@ -64,9 +64,11 @@ export function DialogHost() {
 			>
 				<h2 id="dialog-title">{content.title}</h2>
 				<div class="dialog-body">{content.body}</div>
-				<button type="button" class="button" onClick={() => ref.current!.close()}>
-					Close
-				</button>
+				<p class="dialog-foot">
+					<button type="button" class="button" onClick={() => ref.current!.close()}>
+						Close
+					</button>
+				</p>
 			</dialog>
 			{/* a modal dialog would cover the first page: paper gets its contents below the page */}
 			<div class="printed wrap">

@@ -13,12 +13,35 @@ export interface Derivation {
 	lines: ComponentChildren[];
 }
 
+/** Longer sums have a line for each summand: those of a model are its parts. */
+const LONG = 80;
+
+/** The summands of a line outside of its parentheses, each but the first with its sign. */
+function summandsOf(line: string): string[] {
+	const found = [""];
+	let depth = 0;
+	for (const [i, x] of [...line].entries()) {
+		depth += x === "(" ? 1 : x === ")" ? -1 : 0;
+		if (!depth && /[+−]/.test(x) && line[i - 1] === " " && line[i + 1] === " ") found.push("");
+		found[found.length - 1] += x;
+	}
+	return found;
+}
+
 /** Lines of a formula, each equal to the one before. */
 export function Formula({ lines }: { lines: (string | false | null | undefined)[] }) {
 	// a formula can be wider than the dialog: it scrolls, and so can be reached with Tab
 	return (
 		<pre class="formula" tabIndex={0} aria-label="formula">
-			{lines.filter(Boolean).join("\n= ")}
+			{lines
+				.filter((x): x is string => typeof x === "string" && x !== "")
+				.map((line, i) => [
+					i > 0 && "\n= ",
+					...(line.length > LONG ? summandsOf(line) : [line]).map((x, j) => [
+						j > 0 && <br />,
+						x,
+					]),
+				])}
 		</pre>
 	);
 }

@@ -75,8 +75,9 @@ def license_name(name: str | None) -> str | None:
 
 
 def format_name(dtype: str) -> str:
-    """Return the name of a weight format as people write it: Q4_K_M, bf16, AWQ."""
-    return dtype.upper() if dtype.startswith(("q", "iq", "awq", "gptq")) else dtype
+    """Return the name of a weight format as people write it: Q4_K_M, bf16, AWQ, MXFP4."""
+    is_acronym = dtype.startswith(("q", "iq", "awq", "gptq", "mxfp", "nvfp"))
+    return dtype.upper() if is_acronym else dtype
 
 
 def _rows(facts: FactSheet) -> Iterator[dict[str, Any]]:

@@ -61,7 +61,7 @@ const NUMBERS: Row[] = [
 	["experts", "Experts", grouped, true],
 	["active_experts", "Active experts", grouped],
 	["shared_experts", "Shared experts", grouped],
-	["expert_width", "Expert size", grouped],
+	["expert_width", "Expert FFN size", grouped],
 	["context", "Context", shortTokens as (x: Int) => string, true],
 	["vocabulary", "Vocabulary", grouped],
 	["kv", "KV per token", shortBytes as (x: Int) => string, true],

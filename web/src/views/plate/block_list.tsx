@@ -8,7 +8,7 @@ import { formula, legend } from "../../lib/derivation";
 import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
 import { isMatrix } from "./contract";
-import type { Mark } from "./layer_picture";
+import { hasMoved, type Mark } from "./layer_picture";
 import { path, type Point } from "./layout";
 import { wrapText } from "./measure";
 import { fill, matrixShape, tint, type Stage, type Step } from "./plate_model";
@@ -199,7 +199,7 @@ export function BlockList({
 							key={x.name}
 							class={`block-row${isWide ? " wide" : ""}${!active.size || near.has(x.name) ? "" : " dim"}${active.has(x.name) ? " active" : ""}`}
 							style={{ height: `${x.height}px` }}
-							onPointerEnter={() => setHovered(x.name)}
+							onPointerMove={(event) => hasMoved(event) && setHovered(x.name)}
 							onPointerLeave={() => setHovered(null)}
 						>
 							{step && matrix ? (

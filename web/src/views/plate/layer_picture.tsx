@@ -143,7 +143,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 					role="button"
 					aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")}
 					transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
-					onPointerEnter={() => setHovered(x.node.id)}
+					onPointerMove={(event) => hasMoved(event) && setHovered(x.node.id)}
 					onPointerLeave={() => setHovered(null)}
 					onFocus={() => (setFocused(i), setHovered(x.node.id))}
 					onBlur={() => setHovered(null)}
@@ -218,20 +218,30 @@ function WireLine({ wire, state }: { wire: Wire; state: string }) {
 	);
 }
 
+/** Whether the pointer itself moved: what appears under one that rests is not meant. */
+export const hasMoved = ({ movementX, movementY }: PointerEvent): boolean =>
+	movementX !== 0 || movementY !== 0;
+
 /** The name of a stream, with its width where no label of the first lane stands in the way. */
 function streamLabel({ isVertical, stream, nodes }: LayerLayout, width: string): string {
 	const name = "residual stream";
 	if (!isVertical) return name + width;
 	const start = stream!.line[0]![0] + 12;
 	const inTheWay = (text: string) =>
-		nodes.some((x) =>
-			x.labels.some((label) => {
-				const size = textWidth(label.text, 13, 650);
-				const shift = { start: 0, middle: size / 2, end: size }[label.anchor];
-				const left = x.x + label.x - shift;
-				const isBeside = left < start + textWidth(text) + 8 && left + size > start;
-				return isBeside && x.y + label.y < 32;
-			}),
+		nodes.some(
+			(x) =>
+				x.boxes.some((box) => {
+					const left = x.x + box.x - 8;
+					const isBeside = left < start + textWidth(text) && left + box.w > start;
+					return isBeside && x.y + box.y < 20;
+				}) ||
+				x.labels.some((label) => {
+					const size = textWidth(label.text, 13, 650);
+					const shift = { start: 0, middle: size / 2, end: size }[label.anchor];
+					const left = x.x + label.x - shift;
+					const isBeside = left < start + textWidth(text) + 8 && left + size > start;
+					return isBeside && x.y + label.y < 32;
+				}),
 		);
 	return inTheWay(name + width) ? (inTheWay(name) ? "" : name) : name + width;
 }

@@ -58,6 +58,7 @@ import {
 
 const NARROW = 600;
 const WHOLE_HEIGHT = 340;
+const SKIPPED_SIZE = 200;
 
 export function PlateSkyline({
 	model,
@@ -536,7 +537,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 					/>
 				)}
 			</Scene>
-			{level === "layer" && blocks.length > 0 && (
+			{level === "layer" && blocks.length > 0 && stage!.steps.length > 0 && (
 				<div class="plate-foot">
 					<Key stage={stage} />
 					{tower?.tower.image && (
@@ -640,19 +641,32 @@ function Scene({ at, children }: { at: string; children: ComponentChildren }) {
 /** A layer that the recorded pass leaves out: text alone does not reach it. */
 function Skipped({ kind }: { kind: LayerKind | null }) {
 	if (!kind) return null;
+	const matrices = kind.weights.filter((x) => x.shape.length >= 2);
+	const scale = SKIPPED_SIZE / Math.max(...matrices.flatMap((x) => x.shape.map(Number)));
+	const order = (group: string) => (group === "attention" ? 0 : 1);
 	return (
 		<div>
-			<p class="callout">
-				Text alone skips this layer, which attends to images: it is counted, not computed.
-				Its weights:
+			<p class="caption">
+				Text alone skips this layer: its queries are of the text, its keys and values of an
+				image. It is counted, not computed. Its matrices to one scale:
 			</p>
-			<ul class="skipped">
-				{kind.weights
-					.filter((x) => x.shape.length >= 2)
-					.map((x) => (
-						<li key={x.path}>
-							<i class="swatch data" style={{ background: fill(x.group) }} />{" "}
-							<code>{x.path}</code> {x.shape.map((n) => grouped(n)).join(" × ")}
+			<ul class="skipped drawn">
+				{matrices
+					.toSorted((a, b) => order(a.group) - order(b.group))
+					.map(({ path, group, shape }) => (
+						<li key={path}>
+							<i
+								class="data"
+								style={{
+									background: fill(group),
+									width: `${Number(shape.at(-1)) * scale}px`,
+									height: `${Number(shape[0]) * scale}px`,
+								}}
+							/>
+							<code>{path.replace(/\.weight$/, "")}</code>
+							<span>
+								{grouped(shape.at(-1)!)} → {grouped(shape[0]!)}
+							</span>
 						</li>
 					))}
 			</ul>
