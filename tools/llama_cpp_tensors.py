@@ -13,7 +13,8 @@ import re
 import sys
 from pathlib import Path
 
-from llamath.checkpoint.gguf_metadata import ARCHITECTURES, LOADED_TENSORS
+from llamath.checkpoint.gguf_metadata import LOADED_TENSORS
+from llamath.families.registry import gguf_architectures
 
 _FUSED = {
     "_qkv": [f"blk.#.attn_{x}.{end}" for x in ("q", "k", "v", "qkv") for end in ("weight", "bias")],
@@ -103,7 +104,7 @@ def main(folder: str, version: str) -> None:
         for x in re.finditer(r"void (llama_model_\w+)::load_arch_tensors\(", text):
             bodies[x[1]] = matching(text, text.index("{", x.end()))
     table = {}
-    for name in sorted(ARCHITECTURES):
+    for name in gguf_architectures():
         own = classes.get(numbers.get(name, ""), "")
         while own and own not in bodies:
             own = bases.get(own, "")

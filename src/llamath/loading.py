@@ -570,6 +570,10 @@ def _preset_config(preset: Preset) -> FoundConfig:
 def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
     """Find the configuration at a path or address, or in the folder of the checkpoint there."""
     config = find_config(text, problems)
+    if config.manifest is not None:
+        from .families.gguf_config import with_gguf_keys
+
+        config = with_gguf_keys(config)
     if config.keys is None:
         if not config.has_checkpoint:
             raise ConfigError(

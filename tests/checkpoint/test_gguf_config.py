@@ -19,7 +19,6 @@ from llamath.analysis.understand.count.header_count import count_from_header
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.gguf import Array
 from llamath.checkpoint.formats.manifest import Tensor
-from llamath.checkpoint.gguf_metadata import ARCHITECTURES, config_from_gguf
 from llamath.checkpoint.gguf_metadata.gguf_header import GGUFHeader, shortest_float32
 from llamath.checkpoint.gguf_metadata.gguf_keys import KEY_MAPPINGS, ROPE_SCALING
 from llamath.checkpoint.gguf_metadata.gguf_rope import fit_llama3
@@ -27,7 +26,9 @@ from llamath.checkpoint.open import find_config
 from llamath.core.config import Config
 from llamath.core.positions import Llama3Rope
 from llamath.core.tree import Stack
-from llamath.families.registry import FAMILIES, find_family
+from llamath.families.gguf_config import config_from_gguf, with_gguf_keys
+from llamath.families.gguf_record import GGUFMetadata
+from llamath.families.registry import FAMILIES, find_family, gguf_architectures, gguf_records
 from llamath.utils.errors import LlamathError, UnknownModel
 from llamath.utils.record_type import Record
 from support.gguf_files import (
@@ -374,15 +375,33 @@ def test_every_tiny_config_with_an_architecture_is_covered() -> None:
 def test_families_and_architectures_agree() -> None:
     for family in FAMILIES.import_all().values():
         if arch := family.gguf_arch:
-            assert (arch in ARCHITECTURES) != (arch in NAMES_ONLY), family.name
-    for name, records in ARCHITECTURES.items():
-        for record in records:
+            assert bool(gguf_records(arch)) != (arch in NAMES_ONLY), family.name
+    for name in gguf_architectures():
+        for record in gguf_records(name):
             declared = find_family(record.model_type).gguf_arch
             assert name == declared or (name, declared) == ("nemotron_h", "nemotron_h_moe")
 
 
+def test_records_of_an_architecture_name_each_other() -> None:
+    """One record applies to every header, and names those that are tried before it."""
+    declared: dict[str, list[GGUFMetadata]] = {}
+    for family in FAMILIES.import_all().values():
+        for record in family.gguf_metadata:
+            others = declared.setdefault(record.arch, [])
+            if record not in others:
+                others.append(record)
+            for word in record.keys.split():
+                key, _, name = word.rstrip("?").partition("=")
+                assert (name or key) in {*KEY_MAPPINGS, "rope_scaling"}, (family.name, word)
+    assert declared.keys() == set(gguf_architectures()) and len(declared) > 50
+    for arch, records in declared.items():
+        found = gguf_records(arch)
+        assert len(found) == len(records) and all(x in found for x in records), arch
+        assert [x.applies is None for x in found] == [False] * (len(found) - 1) + [True], arch
+
+
 def test_architectures_and_keys_exist_in_the_gguf_package() -> None:
-    assert set(gguf.MODEL_ARCH_NAMES.values()) >= ARCHITECTURES.keys() - {"mistral4"}
+    assert set(gguf.MODEL_ARCH_NAMES.values()) >= set(gguf_architectures()) - {"mistral4"}
     known = {
         x
         for group in vars(gguf.Keys).values()
@@ -769,7 +788,7 @@ def test_unknown_rotary_factors_are_reported() -> None:
 
 def test_gguf_metadata_are_used_as_config(tmp_path: Path) -> None:
     path = write_small(tmp_path)
-    config = find_config(str(path))
+    config = with_gguf_keys(find_config(str(path)))
     assert (
         config.keys is not None and config.keys["hidden_size"] == 32 and config.source == str(path)
     )

@@ -52,11 +52,12 @@ class FoundConfig(Record):
     """A model's configuration and where it was found."""
 
     name: str  # of the model: its folder, repository or GGUF file
-    keys: Mapping[str, Any] | None  # None: there is no configuration
+    # None: there is no configuration, or it is the metadata of a GGUF file
+    keys: Mapping[str, Any] | None
     source: str  # path or address, escaped for display
     folder: str = ""  # the local folder that it lies in
     notes: tuple[str, ...] = ()
-    manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
+    manifest: Manifest | None = None  # of a GGUF file, whose metadata are the configuration
     has_checkpoint: bool = True  # False: the folder contains no checkpoint
     # the given path or address, that of a repository with its commit; empty for a preset or keys
     location: str = ""
@@ -691,31 +692,12 @@ def _find_remote_gguf(
 
 
 def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
-    """Translate the metadata of a GGUF file; small tensors of rotary factors in local files are
-    read, too.
+    """Return the configuration in the metadata of a GGUF file, which `families.gguf_config`
+    translates to keys.
     """
-    from .formats.source import LocalFile
-    from .gguf_metadata import ROTARY_TENSORS, config_from_gguf
-
-    paths = [x.name for x in manifest.files]
-
-    def read(tensor: Tensor) -> bytes:
-        with LocalFile(paths[tensor.file]) as file:
-            return file.read(tensor.start, tensor.bytes)
-
-    factors = [x for x in manifest.tensors if x.name in ROTARY_TENSORS]
-    is_readable = all(map(os.path.isfile, paths)) and all(
-        x.end <= manifest.files[x.file].size for x in factors
-    )
-    notes: list[str] = []
-    keys = config_from_gguf(
-        manifest.metadata, manifest.tensors, source, notes, read if is_readable else None
-    )
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     name = safe(os.path.basename(os.path.abspath(path)))
-    return FoundConfig(
-        name=name, keys=keys, source=source, folder=folder, notes=tuple(notes), manifest=manifest
-    )
+    return FoundConfig(name=name, keys=None, source=source, folder=folder, manifest=manifest)
 
 
 def _folder_name(folder: str, path: str) -> str:

@@ -21,6 +21,7 @@ from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.quantization.packed_tensors import packed_weights
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.tree import Block, Stack, walk
+from ..families.gguf_config import with_gguf_keys
 from ..loading import STORED_INSTEAD, load_family
 from ..model import FamilyModel
 from ..utils.errors import Argument, ConvertError, Name, safe
@@ -251,7 +252,7 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
             raise ConvertError(
                 f"{safe(path)} is a big-endian GGUF file; only little-endian files can be converted"
             )
-    config = checkpoint.config
+    config = with_gguf_keys(checkpoint.config)
     notes = list(config.notes)
     keys = dict(config.keys or {})
     if "rope_scaling" not in changes and any(x.name == ROPE_FREQS for x in manifest.tensors):

@@ -4,6 +4,7 @@ biases everywhere.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, feed_forward_length
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
@@ -13,6 +14,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.positions import Alibi
 from ..core.tree import repeat
+from .gguf_record import CLASSIC, GGUFMetadata
 from .registry import family
 
 NAMES = Scheme(
@@ -36,7 +38,22 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bloom", causal_class="BloomForCausalLM")
+def _write_gguf(f: GGUFFacts) -> Keys:
+    context = f.resolved("seq_length")
+    return {
+        "context_length": context if type(context) is int else int(f.tree.width),
+        "feed_forward_length": feed_forward_length(f),
+        "attention.head_count_kv": int(f.first.heads),
+    }
+
+
+@family(
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="bloom",
+    gguf_metadata=GGUFMetadata(keys=CLASSIC, write=_write_gguf),
+    causal_class="BloomForCausalLM",
+)
 def bloom(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("n_embed")), c.dim("V", "vocab_size")
     heads = c.square_heads(d, any_name("n_head"), any_name("n_head"))

@@ -12,11 +12,22 @@ from ..core.blocks import Decoder, Layer, LayerNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu, weight
 from ..core.tree import repeat
+from .gguf_record import ROTARY, GGUFMetadata
+from .gguf_shared import unscaled_positions_keys
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="command-r", causal_class="CohereForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="command-r",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{ROTARY} layer_norm_eps attention_bias use_qk_norm logit_scale",
+        write=unscaled_positions_keys,
+    ),
+    causal_class="CohereForCausalLM",
+)
 def cohere(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -12,12 +12,26 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.positions import Rope
+from .gguf_record import ROTARY, GGUFMetadata
+from .gguf_shared import unscaled_positions_keys
 from .layers_shared import alternating
 from .registry import family
 from .rope_shared import read_rope
 
+_KEYS = ROTARY.replace("head_dim", "head_dim=stated_head_dim")
 
-@family(hf=HF, gguf=GGUF, gguf_arch="cohere2", causal_class="Cohere2ForCausalLM")
+
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="cohere2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{_KEYS} layer_norm_eps attention_bias logit_scale sliding_window "
+        "layer_types=sliding_layer_types",
+        write=unscaled_positions_keys,
+    ),
+    causal_class="Cohere2ForCausalLM",
+)
 def cohere2(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

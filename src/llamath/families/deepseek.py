@@ -8,12 +8,18 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from .deepseek_shared import deepseek_moe, deepseek_routing
+from .gguf_record import DEEPSEEK_MOE, LLAMA, GGUFMetadata
 from .layers_shared import dense_first
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="deepseek")
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="deepseek",
+    gguf_metadata=GGUFMetadata(keys=f"{LLAMA} {DEEPSEEK_MOE} attention_bias"),
+)
 def deepseek(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

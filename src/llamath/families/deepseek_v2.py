@@ -10,12 +10,25 @@ from ..core.blocks import AttentionBase, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from .deepseek_shared import deepseek_moe, deepseek_routing, latent_attention
+from .gguf_record import DEEPSEEK_MOE, GROUPED_ROUTING, MLA, GGUFMetadata
+from .gguf_shared import mla_keys, read_mla_rope
 from .layers_shared import dense_first
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2", causal_class="DeepseekV2ForCausalLM")
+@family(
+    hf=HF_LATENT,
+    gguf=GGUF_LATENT,
+    gguf_arch="deepseek2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{MLA} {DEEPSEEK_MOE} {GROUPED_ROUTING} topk_method scoring_func",
+        read=read_mla_rope,
+        write=mla_keys,
+        tried_first="deepseek_v3",
+    ),
+    causal_class="DeepseekV2ForCausalLM",
+)
 def deepseek_v2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

@@ -10,6 +10,8 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from .deepseek_shared import deepseek_v3_moe, latent_attention, mtp_layers
+from .gguf_record import DEEPSEEK_MOE, GROUPED_ROUTING, MLA, GGUFMetadata
+from .gguf_shared import mla_keys, read_mla_rope
 from .layers_shared import dense_first
 from .registry import family
 from .rope_shared import read_rope
@@ -20,6 +22,12 @@ from .rope_shared import read_rope
     hf=HF_LATENT,
     gguf=GGUF_LATENT,
     gguf_arch="deepseek2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{MLA} {DEEPSEEK_MOE} {GROUPED_ROUTING} topk_method scoring_func",
+        read=read_mla_rope,
+        write=mla_keys,
+        applies=lambda h: h.uniform_integer("expert_gating_func") == 2,
+    ),
     causal_class="DeepseekV3ForCausalLM",
 )
 def deepseek_v3(c: Config) -> Decoder:

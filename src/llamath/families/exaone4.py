@@ -4,6 +4,8 @@ the layers without a window.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
+from ..checkpoint.gguf_metadata.gguf_keys import windows_of_layers_keys
 from ..checkpoint.naming.gguf_names import GGUF
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
@@ -11,11 +13,26 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope
 from ..core.tree import Stack, cycle
-from ..utils.errors import safe
+from ..utils.errors import ConvertError, safe
+from .gguf_record import LLAMA, GGUFMetadata
 from .layers_shared import alternating, layers_by_type
 from .olmo2 import NAMES
 from .registry import family
 from .rope_shared import read_rope
+
+_LAYERS_WITH_WINDOWS = 64
+
+
+def _write_gguf(f: GGUFFacts) -> Keys:
+    """Refuse windows where llama.cpp has none: it recognizes the 32B by its number of layers."""
+    if f.sliding is not None and len(f.layers) != _LAYERS_WITH_WINDOWS:
+        raise ConvertError(
+            f"{safe(f.name)}: llama.cpp's exaone4 architecture has windows only in models "
+            f"of {_LAYERS_WITH_WINDOWS} layers, "
+            f"and this one has {len(f.layers)} layers",
+            hint="the file would be a different model, so it is not written",
+        )
+    return windows_of_layers_keys(f)
 
 
 @family(
@@ -23,6 +40,9 @@ from .rope_shared import read_rope
     hf=NAMES,
     gguf=GGUF,
     gguf_arch="exaone4",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} sliding_window? layer_types=sliding_layer_types", write=_write_gguf
+    ),
     causal_class="Exaone4ForCausalLM",
 )
 def exaone4(c: Config) -> Decoder:

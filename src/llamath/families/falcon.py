@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import Keys
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
@@ -15,6 +18,8 @@ from ..core.expr import Expr
 from ..core.machine import Machine, X
 from ..core.positions import Alibi
 from ..core.tree import repeat
+from .gguf_record import CLASSIC, GGUFMetadata
+from .gguf_shared import fused_heads_keys
 from .registry import family
 from .rope_shared import read_rope
 
@@ -58,11 +63,39 @@ NAMES_GGUF = GGUF_QKV.with_changes(
 )
 
 
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return the keys of one of the three Falcon architectures, recognized by key/value heads and
+    norms.
+
+    ALiBi is not in GGUF; llama.cpp uses rotary positions.
+    """
+    heads, kv = h.uniform_integer("attention.head_count"), fused_attention_heads_kv(h)
+    has_two_norms = h.has_tensor(".attn_norm_2.weight")
+    if has_two_norms or kv not in (1, heads):
+        return {
+            "new_decoder_architecture": True,
+            "num_kv_heads": kv,
+            "num_ln_in_parallel_attn": 2 if has_two_norms else 1,
+        }
+    return {
+        "new_decoder_architecture": False,
+        "num_kv_heads": kv,
+        "multi_query": kv == 1,
+        "parallel_attn": not h.has_tensor(".ffn_norm.weight"),
+    }
+
+
 @family(
     "falcon RefinedWeb RefinedWebModel",
     hf=NAMES,
     gguf=NAMES_GGUF,
     gguf_arch="falcon",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{CLASSIC} max_position_embeddings ffn_hidden_size=intermediate_size "
+        "bias=attention_bias rope_theta rope_scaling",
+        read=_read_gguf,
+        write=lambda f: {**fused_heads_keys(f), "tensor_data_layout": "jploski"},
+    ),
     causal_class="FalconForCausalLM",
 )
 def falcon(c: Config) -> Decoder:

@@ -11,11 +11,20 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_SHIFTED, gguf_arch="gemma", causal_class="GemmaForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF_SHIFTED,
+    gguf_arch="gemma",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias use_bidirectional_attention=bidirectional"
+    ),
+    causal_class="GemmaForCausalLM",
+)
 def gemma(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

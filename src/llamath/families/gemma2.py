@@ -11,12 +11,25 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from .gemma_shared import gemma_query_scale
+from .gguf_record import LLAMA, GGUFMetadata
+from .gguf_shared import QUERY_SCALE_UNSTATED, query_scale
 from .layers_shared import alternating
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_SANDWICH, gguf=GGUF_SHIFTED, gguf_arch="gemma2", causal_class="Gemma2ForCausalLM")
+@family(
+    hf=HF_SANDWICH,
+    gguf=GGUF_SHIFTED,
+    gguf_arch="gemma2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias attn_logit_softcapping final_logit_softcapping "
+        "sliding_window layer_types=sliding_layer_types",
+        read=query_scale(unscaled_layers=46),
+        unstated=QUERY_SCALE_UNSTATED,
+    ),
+    causal_class="Gemma2ForCausalLM",
+)
 def gemma2(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -13,6 +13,8 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
 from ..core.positions import Rope
 from .gemma_shared import gemma_query_scale
+from .gguf_record import LLAMA, GGUFMetadata
+from .gguf_shared import QUERY_SCALE_UNSTATED, query_scale
 from .layers_shared import alternating
 from .registry import family
 from .rope_shared import rope_from
@@ -23,6 +25,13 @@ from .rope_shared import rope_from
     hf=HF_SANDWICH,
     gguf=GGUF_SHIFTED,
     gguf_arch="gemma3",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias rope_local_base_freq final_logit_softcapping "
+        "sliding_window? layer_types=sliding_layer_types",
+        model_type="gemma3_text",
+        read=query_scale(unscaled_layers=62),
+        unstated=QUERY_SCALE_UNSTATED,
+    ),
     causal_class="Gemma3ForCausalLM",
 )
 def gemma3(c: Config) -> Decoder:

@@ -6,6 +6,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..checkpoint.gguf_metadata.gguf_facts import (
+    GGUFFacts,
+    Keys,
+    mlp_width,
+    uniform,
+    widths_of_layers,
+)
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_keys import sliding_layer_types
+from ..checkpoint.gguf_metadata.gguf_rope import read_proportional
 from ..checkpoint.naming.gguf_names import GGUF
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
@@ -27,6 +37,7 @@ from ..core.expr import Expr
 from ..core.machine import Machine, X
 from ..core.tree import Block, Weight
 from .gemma_shared import HF_PER_LAYER, kv_layers, per_layer_embedding, per_layer_input, with_kv_of
+from .gguf_record import SHAPE, GGUFMetadata
 from .layers_shared import layer_kinds, layers_from, settings_of_layers
 from .registry import family
 from .rope_shared import rope_by_type
@@ -131,7 +142,124 @@ ROPES = {
 }
 
 
-@family("gemma4_text", hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4", causal_class="Gemma4ForCausalLM")
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return two kinds of layers with different heads, shared keys, and the optional experts and
+    per-layer embeddings.
+    """
+    types = sliding_layer_types(h)
+    sliding_dim, full_dim = (
+        h.uniform_integer("attention.key_length_swa"),
+        h.uniform_integer("attention.key_length"),
+    )
+    if types is None:
+        raise h.error("attention.sliding_window_pattern", "is missing")
+    sliding, kv = (
+        [x == "sliding_attention" for x in types],
+        h.per_layer("attention.head_count_kv") or [],
+    )
+    full_kv, sliding_kv = (
+        {n for n, x in zip(kv, sliding, strict=False) if x is kind} for kind in (False, True)
+    )
+    layers = zip(
+        h.layers_with(".attn_k.weight"), h.layers_with(".attn_v.weight"), sliding, strict=True
+    )
+    k_eq_v = any(k and not v and not x for k, v, x in layers)
+    if (
+        len(full_kv) > 1
+        or len(sliding_kv) > 1
+        or (full_kv and sliding_kv and full_kv != sliding_kv and not k_eq_v)
+    ):
+        raise h.not_uniform("attention.head_count_kv", sorted(full_kv | sliding_kv))
+    widths = sorted(set(h.per_layer("feed_forward_length") or ()))
+    sliding_rope = {"rope_type": "default", "rope_theta": h.real("rope.freq_base_swa") or 10000.0}
+    return {
+        "layer_types": types,
+        "head_dim": sliding_dim or full_dim,
+        "global_head_dim": full_dim,
+        "num_key_value_heads": max(sliding_kv or full_kv, default=None),
+        "attention_k_eq_v": k_eq_v,
+        **({"num_global_key_value_heads": max(full_kv)} if k_eq_v and full_kv else {}),
+        "intermediate_size": widths[0] if widths else None,
+        "use_double_wide_mlp": len(widths) > 1,
+        "num_kv_shared_layers": h.uniform_integer("attention.shared_kv_layers") or 0,
+        "rope_parameters": {
+            "full_attention": read_proportional(h),
+            "sliding_attention": sliding_rope,
+        },
+        **(
+            {"use_bidirectional_attention": "all"} if h.boolean("attention.causal") is False else {}
+        ),
+        **_read_experts_and_embeddings(h),
+    }
+
+
+def _read_experts_and_embeddings(h: GGUFHeader) -> Keys:
+    keys: Keys = {
+        "hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0
+    }
+    if rows := h.rows("per_layer_token_embd.weight"):
+        keys["vocab_size_per_layer_input"] = rows
+    if h.has_tensor(".ffn_gate_inp.weight"):
+        keys["enable_moe_block"] = True
+        keys |= {
+            "num_experts": h.uniform_integer("expert_count"),
+            "top_k_experts": h.uniform_integer("expert_used_count"),
+        }
+        keys["moe_intermediate_size"] = h.uniform_integer("expert_feed_forward_length")
+    return keys
+
+
+def _write_gguf(f: GGUFFacts) -> Keys:
+    """Return the keys of two kinds of layers with different heads."""
+    full, sliding = f.first, f.sliding or f.first
+    borrowed = sum(x is not None and x.kv_layer is not None for x in f.attentions)
+    kv: list[int] = [int(x.kv_heads) for x in f.attentions if isinstance(x, Attention)]
+    per_layer = f.tree.per_layer
+    moe = next((x.mlp.moe for x in f.layers if isinstance(x.mlp, DenseAndMoE)), None)
+    dense = [mlp_width(x.mlp.dense if moe is not None else x.mlp) for x in f.layers]
+    keys: Keys = {
+        "attention.head_count": int(full.heads),
+        "attention.head_count_kv": uniform(kv),
+        "feed_forward_length": widths_of_layers(dense),
+        "rope.freq_base": f.rope.theta if f.rope else None,
+        "rope.freq_base_swa": sliding.rope.theta if sliding.rope else None,
+        "attention.key_length": int(full.head_dim),
+        "attention.value_length": int(full.head_dim),
+        "attention.key_length_swa": int(sliding.head_dim),
+        "attention.value_length_swa": int(sliding.head_dim),
+        "rope.dimension_count": int(full.head_dim),
+        "rope.dimension_count_swa": int(sliding.head_dim),
+        "attention.sliding_window": f.resolved("sliding_window"),
+        "attention.shared_kv_layers": borrowed,
+        "embedding_length_per_layer_input": int(per_layer.size) if per_layer else 0,
+        "attention.sliding_window_pattern": [
+            x is not None and (x.window.size is not None) for x in f.attentions
+        ],
+    }
+    if not full.window.causal:
+        keys["attention.causal"] = False
+    if moe is not None:
+        keys |= {
+            "expert_count": len(moe.experts),
+            "expert_used_count": int(moe.top_k),
+            "expert_feed_forward_length": mlp_width(moe.experts[0]),
+        }
+    return keys
+
+
+@family(
+    "gemma4_text",
+    hf=NAMES,
+    gguf=IN_GGUF,
+    gguf_arch="gemma4",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{SHAPE} max_position_embeddings rms_norm_eps attention_bias "
+        "final_logit_softcapping sliding_window",
+        read=_read_gguf,
+        write=_write_gguf,
+    ),
+    causal_class="Gemma4ForCausalLM",
+)
 def gemma4(c: Config) -> Decoder:
     return gemma4_decoder(
         c, c.dim("p", "hidden_size_per_layer_input", default=256, least=0), window=512

@@ -10,6 +10,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
@@ -27,6 +28,7 @@ NAMES = HF.with_changes(
     hf=NAMES,
     gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}),
     gguf_arch="glm4",
+    gguf_metadata=GGUFMetadata(keys=f"{LLAMA} attention_bias partial_rotary_factor"),
     causal_class="Glm4ForCausalLM",
 )
 def glm4(c: Config) -> Decoder:

@@ -4,12 +4,14 @@ of experts.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import rotary_dim_keys
 from ..checkpoint.naming.gguf_names import GGUF, GGUF_MTP
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from .deepseek_shared import deepseek_v3_moe, mtp_layers
+from .gguf_record import DEEPSEEK_MOE, GROUPED_ROUTING, LLAMA, GGUFMetadata
 from .layers_shared import dense_first
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
@@ -22,6 +24,12 @@ RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm", **GGUF_MT
     hf=HF,
     gguf=RENAMED,
     gguf_arch="glm4moe",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {DEEPSEEK_MOE} {GROUPED_ROUTING} attention_bias partial_rotary_factor "
+        "use_qk_norm topk_method num_nextn_predict_layers",
+        constants={"scoring_func": "sigmoid"},
+        write=lambda f: {"expert_gating_func": 2, **rotary_dim_keys(f)},
+    ),
     causal_class="Glm4MoeForCausalLM",
 )
 def glm4_moe(c: Config) -> Decoder:

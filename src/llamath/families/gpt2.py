@@ -12,6 +12,7 @@ from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.tree import Stack, repeat, sequence
+from .gguf_record import CLASSIC, GGUFMetadata
 from .layers_shared import check_listed
 from .registry import family
 
@@ -23,7 +24,15 @@ NAMES = HF_GPT2.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gpt2", causal_class="GPT2LMHeadModel")
+@family(
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="gpt2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size"
+    ),
+    causal_class="GPT2LMHeadModel",
+)
 def gpt2(c: Config) -> Decoder:
     d, V, C = (
         c.dim("d", any_name("n_embd")),

@@ -4,6 +4,7 @@ first.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..config_keys import any_name
 from ..core.attention_facts import Heads, ScoreTransform
@@ -12,13 +13,25 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.expr import Expr
 from ..core.tree import repeat
+from .gguf_record import CLASSIC, GGUFMetadata
+from .gguf_shared import fused_heads_keys
 from .gpt2 import NAMES as GPT2
 from .registry import family
 
 NAMES = GPT2.with_changes(layouts=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "heads"))
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="starcoder", causal_class="GPTBigCodeForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="starcoder",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size",
+        read=lambda h: {"multi_query": fused_attention_heads_kv(h) == 1},
+        write=fused_heads_keys,
+    ),
+    causal_class="GPTBigCodeForCausalLM",
+)
 def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = (
         c.dim("d", any_name("n_embd")),

@@ -11,6 +11,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
+from .gguf_record import SHAPE, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
@@ -36,7 +37,17 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="gptneox", causal_class="GPTNeoXForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="gptneox",
+    gguf_metadata=GGUFMetadata(
+        keys=f"""{SHAPE} head_dim max_position_embeddings intermediate_size layer_norm_eps
+            use_parallel_residual attention_bias rope_theta rope_scaling
+            rotary_pct=partial_rotary_factor"""
+    ),
+    causal_class="GPTNeoXForCausalLM",
+)
 def gpt_neox(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, "num_attention_heads")

@@ -4,6 +4,9 @@ experts stored as stacks.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import Keys, expert_width_keys
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
@@ -12,6 +15,8 @@ from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
 from ..core.tree import cycle, repeat
+from .gguf_record import BASE, LOCAL_EXPERTS, GGUFMetadata
+from .gguf_shared import rope_keys
 from .layers_shared import layers_by_type
 from .registry import family
 from .rope_shared import rope_from
@@ -40,7 +45,27 @@ YARN = {
 }
 
 
-@family(hf=NAMES, gguf=RENAMED, gguf_arch="gpt-oss", causal_class="GptOssForCausalLM")
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return YaRN without truncation of its range; the family's default would be a scaling of
+    its own.
+    """
+    rope = read_rope_parameters(h)
+    return {"rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {})}
+
+
+@family(
+    hf=NAMES,
+    gguf=RENAMED,
+    gguf_arch="gpt-oss",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{BASE} rms_norm_eps {LOCAL_EXPERTS} attention_bias sliding_window "
+        "layer_types=sliding_layer_types",
+        read=_read_gguf,
+        write=lambda f: rope_keys(f) | expert_width_keys(f),
+        unstated="where the experts' gates are clamped (swiglu_limit); using 7",
+    ),
+    causal_class="GptOssForCausalLM",
+)
 def gpt_oss(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", any_name("num_experts_per_tok"))

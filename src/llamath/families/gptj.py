@@ -12,6 +12,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.positions import Rope
 from ..core.tree import repeat
+from .gguf_record import CLASSIC, GGUFMetadata
 from .registry import family
 from .rope_shared import even_dim
 
@@ -25,7 +26,15 @@ NAMES = HF_GPT2.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="gptj", causal_class="GPTJForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="gptj",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size rotary_dim"
+    ),
+    causal_class="GPTJForCausalLM",
+)
 def gptj(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size")
     F = c.dim("F", "n_inner", default=4 * d)

@@ -10,6 +10,7 @@ from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.constructors import swiglu
 from ..core.tree import repeat
+from .gguf_record import GRANITE_SCALES, LLAMA, GGUFMetadata
 from .granite_shared import granite_attention, granite_decoder, granite_layer
 from .registry import family
 from .rope_shared import read_rope
@@ -20,6 +21,10 @@ from .rope_shared import read_rope
     hf=HF,
     gguf=GGUF_LLAMA,
     gguf_arch="granite",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias mlp_bias {GRANITE_SCALES}",
+        write=lambda f: {"logit_scale": 1 / f.tree.logit_scale},
+    ),
     causal_class="GraniteForCausalLM",
 )
 def granite(c: Config) -> Decoder:

@@ -10,6 +10,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
@@ -32,7 +33,12 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="internlm2")
+@family(
+    hf=NAMES,
+    gguf=GGUF_LLAMA,
+    gguf_arch="internlm2",
+    gguf_metadata=GGUFMetadata(keys=f"{LLAMA} bias=attention_bias"),
+)
 def internlm2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

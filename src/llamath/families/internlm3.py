@@ -8,11 +8,17 @@ from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder
 from ..core.config import Config
-from .llama import llama_decoder
+from .llama import llama, llama_decoder
 from .registry import family
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama", causal_class="LlamaForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="llama",
+    gguf_metadata=llama.gguf_metadata,
+    causal_class="LlamaForCausalLM",
+)
 def internlm3(c: Config) -> Decoder:
     heads, bias = (
         c.heads(c.dim("d", "hidden_size"), num_kv_heads=2, head_dim=128),

@@ -6,11 +6,17 @@ from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder
 from ..core.config import Config
-from .llama import llama_decoder
+from .llama import llama, llama_decoder
 from .registry import family
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama", causal_class="LlamaForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="llama",
+    gguf_metadata=llama.gguf_metadata,
+    causal_class="LlamaForCausalLM",
+)
 def iquestcoder(c: Config) -> Decoder:
     for key in ("clip_qkv", "use_sliding_window"):
         if c.get(key, None):

@@ -13,6 +13,7 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import short_conv
 from ..core.tree import repeat
+from .gguf_record import BASE, GGUFMetadata
 from .layers_shared import layers_at, layers_by_type
 from .registry import family
 from .rope_shared import read_rope
@@ -48,7 +49,17 @@ UNUSED = """block_dim block_mlp_init_scale block_norm_eps block_out_init_scale b
 """Keys of the published configurations that repeat others or have no effect."""
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="lfm2", causal_class="Lfm2ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="lfm2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{BASE} norm_eps=rms_norm_eps rope_theta rope_scaling conv_L_cache conv_bias "
+        "layer_types=conv_layer_types",
+        constants={"block_auto_adjust_ff_dim": False},
+    ),
+    causal_class="Lfm2ForCausalLM",
+)
 def lfm2(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps = c.heads(d, num_kv_heads=8), c.get("norm_eps", 1e-5)

@@ -10,6 +10,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
@@ -28,6 +29,10 @@ _CLASS_DEFAULTS = {
     meta=META,
     gguf=GGUF_LLAMA,
     gguf_arch="llama",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias mlp_bias sliding_window=window_without_effect",
+        tried_first="mixtral",
+    ),
     chat="llama-2",
     causal_class="LlamaForCausalLM",
     class_defaults=_CLASS_DEFAULTS,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from math import lcm
 
+from ..checkpoint.gguf_metadata.gguf_facts import Keys, expert_width_keys, rotary_dim_keys
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF_STACKED
 from ..config_keys import any_name
@@ -15,6 +17,7 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.positions import TemperatureTuning
 from ..core.tree import cycle
+from .gguf_record import LOCAL_EXPERTS, ROTARY, GGUFMetadata
 from .layers_shared import check_listed, layer_numbers
 from .registry import family
 from .rope_shared import read_rope
@@ -36,7 +39,38 @@ NAMES = HF_STACKED.with_changes(
 )
 
 
-@family("llama4_text", hf=NAMES, gguf=GGUF, gguf_arch="llama4", causal_class="Llama4ForCausalLM")
+_MAVERICK_EXPERTS = 128
+"""Llama 4 with this many experts (Maverick) has no norms on queries and keys; llama.cpp
+recognizes it by that number."""
+_KEYS = ROTARY.replace("intermediate_size", "intermediate_size_mlp=intermediate_size")
+
+
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return the norms and layer types: with a window of 0, all layers have full attention and
+    rotary positions.
+    """
+    if not h.uniform_integer("expert_count"):
+        raise h.unsupported("no experts")
+    keys: Keys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
+    if h.uniform_integer("attention.sliding_window") == 0:
+        keys |= {"layer_types": ["full_attention"] * h.layers, "no_rope_layers": [1] * h.layers}
+    return keys
+
+
+@family(
+    "llama4_text",
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="llama4",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{_KEYS} intermediate_size=moe_intermediate_size rms_norm_eps {LOCAL_EXPERTS} "
+        "attention_bias interleave_moe_layer_step moe_layers",
+        constants={"no_rope_layer_interval": 4},
+        read=_read_gguf,
+        write=lambda f: expert_width_keys(f) | rotary_dim_keys(f),
+    ),
+    causal_class="Llama4ForCausalLM",
+)
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = (
         c.dim("d", "hidden_size"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_keys import rms_norm_eps
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms
+from ..core.mixers import Mamba
 from ..core.mixers import mamba as mamba_mixer
 from ..core.tree import repeat
+from .gguf_record import GGUFMetadata
 from .mamba_shared import MAMBA_GGUF, MAMBA_LAYOUTS, MAMBA_LAYOUTS_GGUF, auto_dim, mamba_names
 from .registry import family
 
@@ -27,7 +32,48 @@ UNUSED = """d_inner d_model expand fused_add_norm n_layer pad_vocab_size_multipl
 """Keys of the published configurations that repeat others or have no effect."""
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="mamba", causal_class="MambaForCausalLM")
+GGUF_KEYS = "hidden_size num_hidden_layers vocab_size tie_word_embeddings"
+_UNLIMITED_CONTEXT = 1 << 20
+"""The context length that llama.cpp's converter writes for models without a limit."""
+
+
+def read_gguf(h: GGUFHeader) -> Keys:
+    """Return the sizes of Mamba."""
+    return {
+        "layer_norm_epsilon": rms_norm_eps(h),
+        "intermediate_size": h.uniform_integer("ssm.inner_size"),
+        "state_size": h.uniform_integer("ssm.state_size"),
+        "conv_kernel": h.uniform_integer("ssm.conv_kernel"),
+        "time_step_rank": h.uniform_integer("ssm.time_step_rank"),
+        "use_bias": h.has_tensor(".ssm_in.bias"),
+        "use_conv_bias": h.has_tensor(".ssm_conv1d.bias"),
+    }
+
+
+def write_gguf(f: GGUFFacts) -> Keys:
+    mixer = f.mixer(Mamba)
+    return {
+        "context_length": _UNLIMITED_CONTEXT,
+        "feed_forward_length": 0,
+        "attention.head_count": 0,
+        "attention.layer_norm_rms_epsilon": f.eps,
+        "ssm.conv_kernel": int(mixer.conv.weight.shape[-1]),
+        "ssm.inner_size": int(mixer.x.weight.shape[0]),
+        "ssm.state_size": int(mixer.b.weight.shape[0]),
+        "ssm.time_step_rank": int(mixer.dt_down.weight.shape[0]),
+        "ssm.dt_b_c_rms": mixer.dt_norm is not None,
+    }
+
+
+@family(
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="mamba",
+    gguf_metadata=GGUFMetadata(
+        keys=GGUF_KEYS, read=read_gguf, write=write_gguf, tried_first="falcon_mamba"
+    ),
+    causal_class="MambaForCausalLM",
+)
 def mamba(c: Config) -> Decoder:
     return selective_decoder(c)
 

@@ -4,6 +4,7 @@ learned bias.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import expert_width_keys
 from ..checkpoint.naming.gguf_names import GGUF
 from ..config_keys import any_name
 from ..core.attention_facts import Heads, QKPreprocess
@@ -11,6 +12,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, LOCAL_EXPERTS, GGUFMetadata
 from .mixtral import NAMES as MIXTRAL
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
@@ -22,7 +24,16 @@ NAMES = MIXTRAL.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="minimax-m2", causal_class="MiniMaxM2ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="minimax-m2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {LOCAL_EXPERTS} rotary_dim use_qk_norm use_routing_bias",
+        write=lambda f: {**expert_width_keys(f), "expert_gating_func": 2},
+    ),
+    causal_class="MiniMaxM2ForCausalLM",
+)
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", "num_experts_per_tok")

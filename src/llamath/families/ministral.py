@@ -10,11 +10,18 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
 from .layers_shared import layers_by_type
+from .llama import llama
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="llama", causal_class="MinistralForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="llama",
+    gguf_metadata=llama.gguf_metadata,
+    causal_class="MinistralForCausalLM",
+)
 def ministral(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, rotary_dim_keys
+from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow, ScoreTransform
@@ -10,11 +12,39 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope, TemperatureTuning, YarnRope
 from ..core.tree import repeat
+from .gguf_record import BASE, GGUFMetadata
+from .gguf_shared import read_ministral_rope
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="mistral3", causal_class="Ministral3ForCausalLM")
+def _write_gguf(f: GGUFFacts) -> Keys:
+    """Return the positions, and the temperature that grows with them."""
+    rope = f.rope
+    keys: Keys = (
+        {"rope.freq_base": rope.theta if rope else None} | rope_scaling_keys(f) | rotary_dim_keys(f)
+    )
+    temperature = f.first.score_transform.temperature
+    if isinstance(rope, YarnRope):
+        keys["rope.scaling.yarn_log_multiplier"] = rope.mscale_all_dim or 0.0
+    return keys | {
+        "attention.temperature_scale": temperature.scale
+        if isinstance(temperature, TemperatureTuning)
+        else 0.0
+    }
+
+
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="mistral3",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{BASE} rms_norm_eps sliding_window=window_without_effect",
+        read=read_ministral_rope,
+        write=_write_gguf,
+    ),
+    causal_class="Ministral3ForCausalLM",
+)
 def ministral3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=8, head_dim=128)

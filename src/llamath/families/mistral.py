@@ -10,6 +10,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .llama import llama
 from .registry import family
 from .rope_shared import read_rope
 
@@ -29,6 +30,7 @@ _CLASS_DEFAULTS = {
     meta=META,
     gguf=GGUF_LLAMA,
     gguf_arch="llama",
+    gguf_metadata=llama.gguf_metadata,
     chat="mistral",
     causal_class="MistralForCausalLM",
     class_defaults=_CLASS_DEFAULTS,

@@ -11,6 +11,8 @@ from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.positions import TemperatureTuning
 from .deepseek_shared import Routing, deepseek_moe, latent_attention
+from .gguf_record import DEEPSEEK_MOE, GROUPED_ROUTING, MLA, GGUFMetadata
+from .gguf_shared import mla_keys, read_ministral_rope
 from .layers_shared import dense_first
 from .registry import family
 from .rope_shared import rope_from
@@ -32,7 +34,18 @@ YARN = {
 }
 
 
-@family(hf=NAMES, gguf=FUSED, gguf_arch="mistral4", causal_class="Mistral4ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=FUSED,
+    gguf_arch="mistral4",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{MLA} {DEEPSEEK_MOE} {GROUPED_ROUTING}",
+        read=read_ministral_rope,
+        write=mla_keys,
+        unstated="how queries are scaled with the position; using the family's default",
+    ),
+    causal_class="Mistral4ForCausalLM",
+)
 def mistral4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))

@@ -9,6 +9,7 @@ from ..core.blocks import Decoder
 from ..core.config import Config
 from .phi import phi
 from .phi_msft import NAMES as NAMES_PHI
+from .phi_msft import phi_msft
 from .registry import family
 
 NAMES = NAMES_PHI.replace(
@@ -18,7 +19,14 @@ NAMES = NAMES_PHI.replace(
 )
 
 
-@family("mixformer-sequential", name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
+@family(
+    "mixformer-sequential",
+    name="phi",
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="phi2",
+    gguf_metadata=phi_msft.gguf_metadata,
+)
 def mixformer(c: Config) -> Decoder:
     for key in ("n_inner", "rotary_dim"):
         if key not in c.data:

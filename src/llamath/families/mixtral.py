@@ -9,6 +9,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, LOCAL_EXPERTS, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
@@ -23,7 +24,15 @@ NAMES = HF.with_changes(
 
 
 @family(
-    hf=NAMES, gguf=GGUF_LLAMA, gguf_arch="llama", chat="mistral", causal_class="MixtralForCausalLM"
+    hf=NAMES,
+    gguf=GGUF_LLAMA,
+    gguf_arch="llama",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} sliding_window=window_without_effect {LOCAL_EXPERTS}",
+        applies=lambda h: bool(h.uniform_integer("expert_count")),
+    ),
+    chat="mistral",
+    causal_class="MixtralForCausalLM",
 )
 def mixtral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

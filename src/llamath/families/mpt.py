@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, feed_forward_length
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import ClipQKV, Heads, QKPreprocess, ScoreTransform
@@ -11,6 +14,8 @@ from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
 from ..core.expr import Expr
 from ..core.positions import Alibi, Rope
 from ..core.tree import repeat
+from .gguf_record import GGUFMetadata
+from .gguf_shared import fused_heads_keys
 from .registry import family
 
 NAMES = Scheme(
@@ -35,7 +40,61 @@ NAMES = Scheme(
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="mpt", causal_class="MptForCausalLM")
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return the `attn_config`, the feed-forward width as a multiple, and whether positions are
+    learned or by ALiBi.
+    """
+    heads, kv = h.required("attention.head_count"), fused_attention_heads_kv(h)
+    width, inner, slope = (
+        h.required("embedding_length"),
+        h.required("feed_forward_length"),
+        h.real("attention.max_alibi_bias") or 0.0,
+    )
+    if inner % width:
+        raise h.unsupported(f"a feed-forward width of {inner} with an embedding length of {width}")
+    kinds = {heads: "multihead_attention", 1: "multiquery_attention"}
+    attention: Keys = {
+        "alibi": slope > 0,
+        "attn_type": kinds.get(kv or heads, "grouped_query_attention"),
+        "qk_ln": h.has_tensor(".attn_q_norm.weight"),
+    }
+    attention |= {"alibi_bias_max": slope} if slope else {}
+    attention |= {"kv_n_heads": kv} if kv not in kinds else {}
+    if clip := h.real("attention.clamp_kqv"):
+        attention["clip_qkv"] = clip
+    return {
+        "attn_config": attention,
+        "expansion_ratio": inner // width,
+        "no_bias": not h.has_tensor(".attn_norm.bias"),
+        "learned_pos_emb": h.has_tensor("position_embd.weight"),
+    }
+
+
+def _write_gguf(f: GGUFFacts) -> Keys:
+    scores, clip = f.first.score_transform, f.first.qk_preprocess.clip
+    return {
+        **fused_heads_keys(f),
+        "feed_forward_length": feed_forward_length(f),
+        "attention.max_alibi_bias": float(scores.alibi.max_bias)
+        if isinstance(scores.alibi, Alibi)
+        else 0.0,
+        "attention.clamp_kqv": clip.limit if clip else None,
+    }
+
+
+@family(
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="mpt",
+    gguf_metadata=GGUFMetadata(
+        keys="""d_model=hidden_size n_layers=num_hidden_layers n_heads=num_attention_heads
+            max_seq_len=max_position_embeddings vocab_size tie_word_embeddings
+            layer_norm_epsilon=layer_norm_eps head_dim""",
+        read=_read_gguf,
+        write=_write_gguf,
+    ),
+    causal_class="MptForCausalLM",
+)
 def mpt(c: Config) -> Decoder:
     d, V, C, a = (
         c.dim("d", "d_model"),

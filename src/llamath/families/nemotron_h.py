@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from math import inf
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, mlp_width
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_keys import rms_norm_eps
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
@@ -16,6 +19,7 @@ from ..core.expr import Expr
 from ..core.mixers import Mamba2, MambaSizes, mamba2
 from ..utils.errors import safe
 from .deepseek_shared import sigmoid_experts
+from .gguf_record import GROUPED_ROUTING, SHAPE, GGUFMetadata
 from .layers_shared import layers_from
 from .mamba_shared import MAMBA2_GGUF, MAMBA2_LAYOUTS, MAMBA2_LAYOUTS_GGUF, mamba2_names
 from .registry import family
@@ -71,7 +75,83 @@ UNUSED = """attention_bias chunk_size expand hidden_dropout intermediate_size ma
 not built."""
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="nemotron_h_moe", causal_class="NemotronHForCausalLM")
+_KEYS = f"{SHAPE} max_position_embeddings num_key_value_heads head_dim"
+
+
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return the kind of each layer, by its tensors, the sizes of Mamba 2, and the width of a
+    plain MLP.
+    """
+    kinds = zip(
+        h.layers_with(".ssm_in.weight"),
+        h.layers_with(".attn_q.weight"),
+        h.layers_with(".ffn_gate_inp.weight"),
+        strict=True,
+    )
+    heads, inner = h.uniform_integer("ssm.time_step_rank"), h.uniform_integer("ssm.inner_size")
+    widths = sorted(set(h.per_layer("feed_forward_length") or ()) - {0})
+    return {
+        "hybrid_override_pattern": "".join(
+            "M" if ssm else "*" if attention else "E" if experts else "-"
+            for ssm, attention, experts in kinds
+        ),
+        "layer_norm_epsilon": rms_norm_eps(h),
+        "intermediate_size": h.rows(".ffn_up.weight") or (widths[0] if widths else None),
+        "ssm_state_size": h.uniform_integer("ssm.state_size"),
+        "n_groups": h.uniform_integer("ssm.group_count"),
+        "conv_kernel": h.uniform_integer("ssm.conv_kernel"),
+        "mamba_num_heads": heads,
+        "mamba_head_dim": inner // heads if inner and heads else None,
+        "use_bias": h.has_tensor(".ssm_in.bias"),
+        "use_conv_bias": h.has_tensor(".ssm_conv1d.bias"),
+        "mlp_bias": h.has_tensor(".ffn_up.bias", ".ffn_up_shexp.bias"),
+    }
+
+
+def _write_gguf(f: GGUFFacts) -> Keys:
+    mixer = f.mixer(Mamba2)
+    widths = [mlp_width(x.experts[0] if isinstance(x, MoE) else x) for x in f.mlps]
+    size = int(f.first.head_dim)
+    return {
+        "feed_forward_length": widths,
+        "attention.layer_norm_epsilon": f.eps,
+        "attention.layer_norm_rms_epsilon": f.eps,
+        "attention.key_length": size,
+        "attention.value_length": size,
+        "rope.dimension_count": size,
+        "rope.scaling.finetuned": False,
+        "ssm.conv_kernel": int(mixer.conv.weight.shape[-1]),
+        "ssm.state_size": int(mixer.state_size),
+        "ssm.group_count": int(mixer.state_groups),
+        "ssm.inner_size": int(mixer.heads) * int(mixer.head_dim),
+        "ssm.time_step_rank": int(mixer.heads),
+        **({"expert_shared_count": 1} if f.moe is not None else {}),
+    }
+
+
+@family(
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="nemotron_h_moe",
+    gguf_metadata=(
+        GGUFMetadata(
+            keys=_KEYS,
+            arch="nemotron_h",
+            read=_read_gguf,
+            write=_write_gguf,
+            is_written=lambda f: f.moe is None,
+        ),
+        GGUFMetadata(
+            keys=f"""{_KEYS} n_routed_experts=num_experts num_experts_per_tok
+            moe_intermediate_size moe_latent_size norm_topk_prob {GROUPED_ROUTING}
+            moe_shared_expert_intermediate_size=shared_expert_intermediate_size""",
+            read=_read_gguf,
+            write=_write_gguf,
+            is_written=lambda f: f.moe is not None,
+        ),
+    ),
+    causal_class="NemotronHForCausalLM",
+)
 def nemotron_h(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("layer_norm_epsilon", 1e-5)

@@ -4,6 +4,7 @@ values.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import ClipQKV, QKPreprocess
@@ -11,11 +12,24 @@ from ..core.blocks import Decoder, Layer, LayerNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, swiglu
 from ..core.tree import repeat
+from .gguf_record import ROTARY, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="olmo", causal_class="OlmoForCausalLM")
+def _write_gguf(f: GGUFFacts) -> Keys:
+    clip = f.first.qk_preprocess.clip
+    limit = {"attention.clamp_kqv": clip.limit} if clip else {}
+    return {**limit, "attention.layer_norm_epsilon": f.eps}
+
+
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="olmo",
+    gguf_metadata=GGUFMetadata(keys=f"{ROTARY} attention_bias clip_qkv", write=_write_gguf),
+    causal_class="OlmoForCausalLM",
+)
 def olmo(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

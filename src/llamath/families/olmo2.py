@@ -11,6 +11,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
@@ -22,7 +23,13 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2", causal_class="Olmo2ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="olmo2",
+    gguf_metadata=GGUFMetadata(keys=f"{LLAMA} attention_bias", tried_first="olmo3"),
+    causal_class="Olmo2ForCausalLM",
+)
 def olmo2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

@@ -4,19 +4,61 @@ scaled.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
+from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+from ..checkpoint.gguf_metadata.gguf_keys import windows_of_layers_keys
+from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters, rope_scaling_keys, rope_theta
 from ..checkpoint.naming.gguf_names import GGUF
 from ..core.attention_facts import AttentionWindow, QKPreprocess
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope
+from ..utils.errors import ConvertError, safe
+from .gguf_record import BASE, GGUFMetadata
 from .layers_shared import alternating
 from .olmo2 import NAMES
 from .registry import family
 from .rope_shared import read_rope, rope_from
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="olmo2", causal_class="Olmo3ForCausalLM")
+def _read_gguf(h: GGUFHeader) -> Keys:
+    """Return OLMo 3's positions, scaled only in the full-attention layers."""
+    sliding = {"rope_type": "default", "rope_theta": h.real("rope.freq_base_swa") or rope_theta(h)}
+    return {
+        "rope_parameters": {"full_attention": read_rope_parameters(h), "sliding_attention": sliding}
+    }
+
+
+def _write_gguf(f: GGUFFacts) -> Keys:
+    """Refuse another base in the layers with a window, which llama.cpp ignores."""
+    if f.rope is not None and f.sliding_rope is not None and f.rope.theta != f.sliding_rope.theta:
+        raise ConvertError(
+            f"{safe(f.name)}: llama.cpp's olmo2 architecture has one rope_theta for all "
+            "layers, and this model has "
+            f"{f.rope.theta:g} and {f.sliding_rope.theta:g}",
+            hint="the file would be a different model, so it is not written",
+        )
+    base = {"rope.freq_base": f.rope.theta if f.rope else None} | rope_scaling_keys(f)
+    return (
+        windows_of_layers_keys(f)
+        | base
+        | {"rope.freq_base_swa": f.sliding_rope.theta if f.sliding_rope else None}
+    )
+
+
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="olmo2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{BASE} rms_norm_eps attention_bias sliding_window layer_types=sliding_layer_types",
+        read=_read_gguf,
+        write=_write_gguf,
+        applies=lambda h: bool(h.uniform_integer("attention.sliding_window")),
+    ),
+    causal_class="Olmo3ForCausalLM",
+)
 def olmo3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = H, K, h = c.heads(d)

@@ -12,11 +12,20 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mixture, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="olmoe", causal_class="OlmoeForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="olmoe",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias clip_qkv num_experts num_experts_per_tok"
+    ),
+    causal_class="OlmoeForCausalLM",
+)
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok")

@@ -11,11 +11,17 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import repeat
+from .gguf_record import ROTARY, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="orion")
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="orion",
+    gguf_metadata=GGUFMetadata(keys=f"{ROTARY} rms_norm_eps=layer_norm_eps"),
+)
 def orion(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d)

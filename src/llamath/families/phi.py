@@ -11,6 +11,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp, unembedding
 from ..core.tree import repeat
+from .gguf_record import ROTARY, GGUFMetadata
 from .registry import family
 from .rope_shared import even_dim, read_rope, rotary_dim
 
@@ -26,7 +27,15 @@ NAMES = HF.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="phi2", causal_class="PhiForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="phi2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{ROTARY} layer_norm_eps rotary_dim qk_layernorm=use_qk_norm", tried_first="phi-msft"
+    ),
+    causal_class="PhiForCausalLM",
+)
 def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
         raise c.error(

@@ -11,6 +11,8 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import repeat
+from .gguf_record import LLAMA, GGUFMetadata
+from .gguf_shared import windowed_phi_keys
 from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
@@ -23,6 +25,9 @@ NAMES = HF.with_changes(inside=QKV | {"mlp.gate": "mlp.gate_up_proj", "mlp.up": 
     hf=NAMES,
     gguf=GGUF_QKV.with_changes(inside={"mlp.gate": "ffn_up"}),
     gguf_arch="phi3",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} partial_rotary_factor sliding_window", write=windowed_phi_keys
+    ),
     causal_class="Phi3ForCausalLM",
 )
 def phi3(c: Config) -> Decoder:

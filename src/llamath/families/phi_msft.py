@@ -6,6 +6,7 @@ from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
+from .gguf_record import ROTARY, GGUFMetadata
 from .phi import phi
 from .registry import family
 
@@ -26,6 +27,19 @@ NAMES = Scheme(
 """Tensor names of Microsoft's own modeling code, which is older than the class in transformers."""
 
 
-@family("phi-msft", name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
+# Microsoft's own files have one fused matrix
+
+
+@family(
+    "phi-msft",
+    name="phi",
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="phi2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{ROTARY} layer_norm_eps rotary_dim",
+        applies=lambda h: h.has_tensor(".attn_qkv.weight"),
+    ),
+)
 def phi_msft(c: Config) -> Decoder:
     return phi(c)

@@ -12,6 +12,8 @@ from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
 from ..core.tree import counted_only, repeat
+from .gguf_record import LLAMA, LOCAL_EXPERTS, GGUFMetadata
+from .gguf_shared import windowed_phi_keys
 from .mixtral import NAMES
 from .registry import family
 from .rope_shared import read_rope
@@ -29,6 +31,10 @@ class SparseMixerMoE(MoE):
     hf=NAMES.with_changes(fused={"mlp.router": "mlp.router"}),
     gguf=GGUF,
     gguf_arch="phimoe",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {LOCAL_EXPERTS} attention_bias lm_head_bias sliding_window",
+        write=windowed_phi_keys,
+    ),
     causal_class="PhimoeForCausalLM",
 )
 def phimoe(c: Config) -> Decoder:

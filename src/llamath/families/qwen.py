@@ -4,6 +4,7 @@ length of training.
 
 from __future__ import annotations
 
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, mlp_width, rotary_dim_keys
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.hf_names import HF_GPT2
 from ..config_keys import any_name
@@ -14,6 +15,8 @@ from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Expr
 from ..core.positions import LogNScaling, QwenDynamicRope, Rope
 from ..core.tree import repeat
+from .gguf_record import SHAPE, GGUFMetadata
+from .gguf_shared import fused_heads_keys
 from .registry import family
 
 NAMES = HF_GPT2.with_changes(inside={"mlp.gate": "mlp.w2", "mlp.up": "mlp.w1"})
@@ -27,7 +30,28 @@ UNUSED = (
 )
 
 
-@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
+def _write_gguf(f: GGUFFacts) -> Keys:
+    return {
+        "feed_forward_length": 2 * mlp_width(f.mlps[0]),
+        **fused_heads_keys(f),
+        "attention.layer_norm_epsilon": f.eps,
+        **rotary_dim_keys(f),
+    }
+
+
+@family(
+    hf=NAMES,
+    gguf=GGUF_QKV,
+    gguf_arch="qwen",
+    gguf_metadata=GGUFMetadata(
+        keys=f"""{SHAPE} max_position_embeddings intermediate_size kv_channels=head_dim
+            layer_norm_epsilon=rms_norm_eps rotary_emb_base=rope_theta
+            rotary_pct=partial_rotary_factor no_bias""",
+        write=_write_gguf,
+        unstated="scaling beyond the trained length (use_dynamic_ntk, use_logn_attn); using "
+        "the family's defaults",
+    ),
+)
 def qwen(c: Config) -> Decoder:
     d, V, H = (
         c.dim("d", any_name("hidden_size")),

@@ -8,12 +8,19 @@ from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from .gguf_record import LLAMA, GGUFMetadata
 from .layers_shared import layers_with_late_windows
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen2", causal_class="Qwen2ForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="qwen2",
+    gguf_metadata=GGUFMetadata(keys=LLAMA),
+    causal_class="Qwen2ForCausalLM",
+)
 def qwen2(c: Config) -> Decoder:
     return qwen2_decoder(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
 

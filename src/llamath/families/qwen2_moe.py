@@ -10,13 +10,22 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import Block, Stack, repeat
+from .gguf_record import LLAMA, QWEN_SHARED_MOE, GGUFMetadata
 from .layers_shared import layers_by_type
 from .qwen_shared import NAMES_SHARED, experts_with_shared, sparse_every
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=NAMES_SHARED, gguf=GGUF, gguf_arch="qwen2moe", causal_class="Qwen2MoeForCausalLM")
+@family(
+    hf=NAMES_SHARED,
+    gguf=GGUF,
+    gguf_arch="qwen2moe",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {QWEN_SHARED_MOE} qkv_bias=attention_bias mlp_only_layers=dense_layers"
+    ),
+    causal_class="Qwen2MoeForCausalLM",
+)
 def qwen2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, num_kv_heads=16)

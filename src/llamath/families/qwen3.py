@@ -8,12 +8,19 @@ from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from .gguf_record import LLAMA, GGUFMetadata
 from .layers_shared import layers_with_late_windows
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen3", causal_class="Qwen3ForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="qwen3",
+    gguf_metadata=GGUFMetadata(keys=f"{LLAMA} attention_bias"),
+    causal_class="Qwen3ForCausalLM",
+)
 def qwen3(c: Config) -> Decoder:
     return qwen3_decoder(c, theta=1e4)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
+from .gguf_record import GATED_DELTA, LLAMA, GGUFMetadata
+from .gguf_shared import rotary_sections
 from .qwen_shared import (
     NAMES_DELTA,
     NAMES_DELTA_GGUF,
@@ -23,6 +25,7 @@ from .registry import family
     hf=NAMES_DELTA,
     gguf=NAMES_DELTA_GGUF,
     gguf_arch="qwen35",
+    gguf_metadata=GGUFMetadata(keys=f"{LLAMA} {GATED_DELTA}", write=rotary_sections(11, 11, 10)),
     causal_class="Qwen3_5ForCausalLM",
 )
 def qwen3_5(c: Config) -> Decoder:

@@ -7,6 +7,8 @@ from __future__ import annotations
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms
+from .gguf_record import GATED_DELTA, LLAMA, QWEN_SHARED_MOE, GGUFMetadata
+from .gguf_shared import rotary_sections
 from .qwen_shared import (
     NAMES_DELTA,
     NAMES_DELTA_GGUF,
@@ -24,6 +26,9 @@ from .registry import family
     hf=NAMES_DELTA,
     gguf=NAMES_DELTA_GGUF,
     gguf_arch="qwen35moe",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {QWEN_SHARED_MOE} {GATED_DELTA}", write=rotary_sections(11, 11, 10)
+    ),
     causal_class="Qwen3_5MoeForCausalLM",
 )
 def qwen3_5_moe(c: Config) -> Decoder:

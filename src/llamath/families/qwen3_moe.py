@@ -9,12 +9,22 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.tree import Block, repeat
+from .gguf_record import LLAMA, QWEN_MOE, GGUFMetadata
 from .qwen_shared import experts, sparse_every
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="qwen3moe", causal_class="Qwen3MoeForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF,
+    gguf_arch="qwen3moe",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {QWEN_MOE} attention_bias mlp_only_layers=dense_layers",
+        constants={"norm_topk_prob": True},
+    ),
+    causal_class="Qwen3MoeForCausalLM",
+)
 def qwen3_moe(c: Config) -> Decoder:
     return qwen3_moe_decoder(c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", False))
 

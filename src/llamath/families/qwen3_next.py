@@ -8,6 +8,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
 from ..core.tree import Block
+from .gguf_record import GATED_DELTA, LLAMA, QWEN_SHARED_MOE, GGUFMetadata
 from .qwen_shared import (
     delta_net,
     experts_with_shared,
@@ -27,7 +28,16 @@ NAMES = hybrid(FUSED, dict.fromkeys(FUSED, "heads"))
 NAMES_GGUF = hybrid_gguf(dict.fromkeys(STEPS, "ssm_ba"), dict.fromkeys(STEPS, "heads"))
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="qwen3next", causal_class="Qwen3NextForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="qwen3next",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} {QWEN_SHARED_MOE} {GATED_DELTA} mlp_only_layers=dense_layers",
+        constants={"norm_topk_prob": True},
+    ),
+    causal_class="Qwen3NextForCausalLM",
+)
 def qwen3_next(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     eps = c.get("rms_norm_eps", 1e-6)

@@ -17,6 +17,7 @@ from ..core.blocks import Decoder
 from ..core.config import Config
 from ..utils.errors import Call, Name, UnknownModel, nearest, safe
 from ..utils.record_type import Record
+from .gguf_record import GGUFMetadata
 
 Builder = Callable[[Config], Decoder]
 X = TypeVar("X")
@@ -41,6 +42,7 @@ class Family(Record):
     gguf: Scheme | None = None
     # `general.architecture` of its GGUF files, also where the names in them are not known here
     gguf_arch: str = ""
+    gguf_metadata: tuple[GGUFMetadata, ...] = ()  # of its GGUF files; empty: not known here
     why_no_gguf: str = ""  # what of its GGUF files cannot be written, if that is known
     # other forms of the names, as published files or other versions of transformers have them
     hf_forms: tuple[Scheme, ...] = ()
@@ -125,6 +127,7 @@ def family(
     meta: Scheme | None = None,
     gguf: Scheme | None = None,
     gguf_arch: str = "",
+    gguf_metadata: GGUFMetadata | tuple[GGUFMetadata, ...] = (),
     why_no_gguf: str = "",
     chat: str = "",
     causal_class: str = "",
@@ -140,16 +143,22 @@ def family(
 
     def decorate(build: Builder) -> Family:
         module = build.__module__.rpartition(".")[2]
+        all_types = tuple((types or module).split())
+        records = gguf_metadata if isinstance(gguf_metadata, tuple) else (gguf_metadata,)
         made = Family(
             name=name or module,
             module=module,
-            types=tuple((types or module).split()),
+            types=all_types,
             build=build,
             hf=hf,
             hf_forms=hf_forms,
             meta=meta,
             gguf=gguf,
             gguf_arch=gguf_arch,
+            gguf_metadata=tuple(
+                x.replace(arch=x.arch or gguf_arch, model_type=x.model_type or all_types[0])
+                for x in records
+            ),
             why_no_gguf=why_no_gguf,
             chat=chat,
             causal_class=causal_class,
@@ -170,6 +179,30 @@ def find_family(model_type: str, source: str = "config") -> Family:
     if found is None:
         raise _unsupported_type_error(model_type, source)
     return found
+
+
+def gguf_records(arch: str) -> tuple[GGUFMetadata, ...]:
+    """Return how the headers of an architecture of GGUF files are read, in the order in which the
+    records are tried; empty for an unknown one.
+    """
+    with _IMPORTING:
+        for module in _modules_like(arch):
+            import_module(module, __package__)
+            found = _own_records(arch)
+            if last := next((x for x in found if x.applies is None), None):
+                first = [y for x in last.tried_first.split() for y in find_family(x).gguf_metadata]
+                return (*first, last)
+    return ()
+
+
+def gguf_architectures() -> list[str]:
+    """Return the architectures of GGUF files whose metadata are known."""
+    families = FAMILIES.import_all().values()
+    return sorted({x.arch for family in families for x in family.gguf_metadata})
+
+
+def _own_records(arch: str) -> list[GGUFMetadata]:
+    return [x for family in FAMILIES.values() for x in family.gguf_metadata if x.arch == arch]
 
 
 def type_of_architecture(name: str) -> str | None:

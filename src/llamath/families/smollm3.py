@@ -12,12 +12,22 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
+from .gguf_record import LLAMA, GGUFMetadata
 from .layers_shared import every_nth
 from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF_LLAMA, gguf_arch="smollm3", causal_class="SmolLM3ForCausalLM")
+@family(
+    hf=HF,
+    gguf=GGUF_LLAMA,
+    gguf_arch="smollm3",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{LLAMA} attention_bias mlp_bias",
+        unstated="which layers have no rotary positions; using every fourth layer",
+    ),
+    causal_class="SmolLM3ForCausalLM",
+)
 def smollm3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads = c.heads(d, num_kv_heads=4)

@@ -12,6 +12,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
 from ..core.tree import repeat
+from .gguf_record import ROTARY, GGUFMetadata
 from .registry import family
 from .rope_shared import even_dim, read_rope, rotary_dim
 
@@ -31,6 +32,10 @@ NAMES_GGUF = GGUF.with_changes(
     hf=NAMES,
     gguf=NAMES_GGUF,
     gguf_arch="stablelm",
+    gguf_metadata=GGUFMetadata(
+        keys=f"""{ROTARY} layer_norm_eps partial_rotary_factor use_qkv_bias=attention_bias
+            qk_layernorm=use_qk_norm use_parallel_residual=no_mlp_norm"""
+    ),
     causal_class="StableLmForCausalLM",
 )
 def stablelm(c: Config) -> Decoder:

@@ -11,13 +11,23 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
 from ..core.tree import repeat
+from .gguf_record import ROTARY, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
 
 NAMES = HF.with_changes(inside={"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"})
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="starcoder2", causal_class="Starcoder2ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="starcoder2",
+    gguf_metadata=GGUFMetadata(
+        keys=f"{ROTARY} norm_epsilon=layer_norm_eps use_bias=attention_bias "
+        "sliding_window=window_without_effect"
+    ),
+    causal_class="Starcoder2ForCausalLM",
+)
 def starcoder2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     H, _, h = c.heads(d)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...checkpoint.formats.manifest import Manifest
-from ...checkpoint.gguf_metadata.gguf_to_config import is_auxiliary_tensor
+from ...checkpoint.gguf_metadata.loaded_tensors import is_auxiliary_tensor
 from ...checkpoint.open import names_checkpoint, open_checkpoint
 from ...model import FamilyModel, Model
 from ...utils.errors import Argument, FormatError, RemoteError

@@ -128,7 +128,7 @@ def _verify_headers(
 def _lacks_config(opened: OpenedCheckpoint) -> bool:
     """Whether there is no file with a config, rather than one that cannot be read."""
     try:
-        return opened.config.keys is None
+        return opened.config.keys is None and opened.manifest.format != "gguf"
     except (ConfigError, FormatError, RemoteError):
         return False
 

@@ -7,20 +7,22 @@ the header.
 
 from __future__ import annotations
 
-from .gguf_architectures import ARCHITECTURES
 from .gguf_header import count_hint
 from .gguf_keys import MetadataValue
 from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS
-from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
-from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems, loads_mtp_layers
+from .loaded_tensors import (
+    LOADED_TENSORS,
+    is_auxiliary_tensor,
+    loader_version,
+    loading_problems,
+    loads_mtp_layers,
+)
 
 __all__ = [
-    "ARCHITECTURES",
     "LOADED_TENSORS",
     "ROPE_FREQS",
     "ROTARY_TENSORS",
     "MetadataValue",
-    "config_from_gguf",
     "count_hint",
     "is_auxiliary_tensor",
     "loader_version",

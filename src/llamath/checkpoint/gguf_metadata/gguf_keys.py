@@ -1,4 +1,5 @@
-"""The table of GGUF metadata keys and Hugging Face config keys.
+"""The table of GGUF metadata keys and Hugging Face config keys: a row reads a header, and writes
+what a model's tree has.
 
 The meanings are those that llama.cpp gives its keys (`load_hparams` in src/llama-model.cpp and
 src/models/), and how its converters write them (conversion/ in the same repository). Counts are
@@ -11,8 +12,21 @@ from collections.abc import Callable, Mapping
 from math import nextafter
 from typing import Any, NamedTuple
 
+from ...core.blocks import Attention, MoE
+from ...core.latent_attention import LatentAttention
+from ...core.mixers import GatedDeltaNet
+from ...utils.errors import ConvertError
 from ...utils.record_type import Record
 from ..formats.gguf import BOOL, FLOAT32, STRING, UINT32, Array, Kind
+from .gguf_facts import (
+    GGUFFacts,
+    Keys,
+    expert_width,
+    feed_forward_length,
+    mlp_width,
+    rotary_dim_keys,
+    uniform,
+)
 from .gguf_header import GGUFHeader
 
 
@@ -31,7 +45,8 @@ class _KeyMapping(Record):
     """A config key and how GGUF expresses it: by metadata keys, or by which tensors exist.
 
     Without `read`, the value is that of the first metadata key, or whether one of the tensors
-    exists.
+    exists. `value` is that of the first metadata key in a tree, `write` are several keys; without
+    either, the tensors tell it.
     """
 
     config: str  # the name that most families use
@@ -39,6 +54,8 @@ class _KeyMapping(Record):
     kind: Kind = UINT32
     tensors: tuple[str, ...] = ()
     read: Callable[[GGUFHeader], Any] | None = None  # where reading takes more than one key
+    value: Callable[[GGUFFacts], Any] | None = None
+    write: Callable[[GGUFFacts], Keys] | None = None
 
     def read_from(self, header: GGUFHeader) -> Any:
         """Return the value in a header; None if the header does not state it."""
@@ -47,6 +64,12 @@ class _KeyMapping(Record):
         if self.tensors:
             return header.has_tensor(*self.tensors)
         return _READERS[self.kind](header, self.gguf[0])
+
+    def metadata_of(self, facts: GGUFFacts) -> Keys:
+        """Return the metadata that express the key in a model's file."""
+        if self.write is not None:
+            return self.write(facts)
+        return {} if self.value is None else {self.gguf[0]: self.value(facts)}
 
 
 _READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
@@ -160,6 +183,10 @@ def _vocab_size(h: GGUFHeader) -> int | None:
     return rows if rows in stated or not stated else stated[0]
 
 
+def _window(h: GGUFHeader) -> int | None:
+    return h.uniform_integer("attention.sliding_window") or None
+
+
 def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
     """Return the layer types, from a list of sliding windows or from a period whose last layer
     has full attention.
@@ -232,20 +259,118 @@ def _linear_value_head_dim(h: GGUFHeader) -> int | None:
     return inner // heads if inner and heads and inner % heads == 0 else None
 
 
-def _count(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> _KeyMapping:
-    return _KeyMapping(config=config, gguf=gguf, read=read)
+def _heads_kv(f: GGUFFacts) -> Any:
+    if isinstance(f.first_attention, LatentAttention):
+        return 1
+    if any(isinstance(x.attn, GatedDeltaNet) for x in f.layers):
+        return int(f.first.kv_heads)
+    return uniform(0 if not isinstance(x, Attention) else int(x.kv_heads) for x in f.attentions)
 
 
-def _real(config: str, *gguf: str, read: Callable[[GGUFHeader], Any] | None = None) -> _KeyMapping:
-    return _KeyMapping(config=config, gguf=gguf, kind=FLOAT32, read=read)
+def _head_dim_keys(f: GGUFFacts) -> Keys:
+    is_default = int(f.first.head_dim) * int(f.first.heads) == int(f.tree.width)
+    return {} if "head_dim" not in f.config.data and is_default else _stated_head_dim_keys(f)
+
+
+def _stated_head_dim_keys(f: GGUFFacts) -> Keys:
+    return dict.fromkeys(("attention.key_length", "attention.value_length"), int(f.first.head_dim))
+
+
+def window_keys(f: GGUFFacts) -> Keys:
+    """Return the size of the window of layers that have one."""
+    sizes = {x.window.size for x in f.attentions if x is not None and x.window.size is not None}
+    if not sizes:
+        return {}
+    stated = f.resolved("sliding_window")  # with attention to both sides, the tree has another size
+    return {
+        "attention.sliding_window": int(min(sizes))
+        if f.first.window.causal or type(stated) is not int
+        else stated
+    }
+
+
+def windows_of_layers_keys(f: GGUFFacts) -> Keys:
+    """Return the list of layers with a window, where the architecture has no order of its own."""
+    has_window = [x is not None and x.window.size is not None for x in f.attentions]
+    return {"attention.sliding_window_pattern": has_window} if any(has_window) else {}
+
+
+def _latent_keys(f: GGUFFacts) -> Keys:
+    rank, rotary = int(f.latent.kv_lora_rank), int(f.latent.rope_dim)
+    return {
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + rotary,
+        "attention.value_length": rank,
+        "attention.key_length_mla": int(f.latent.nope_dim) + rotary,
+        "attention.value_length_mla": int(f.latent.v_dim),
+    }
+
+
+def _expert_group_keys(f: GGUFFacts) -> Keys:
+    groups = f.moe.expert_groups if f.moe is not None else None
+    if groups is None:
+        n = f.resolved("n_group")
+        return {"expert_group_count": 1, "expert_group_used_count": 1} if n == 1 else {}
+    return {"expert_group_count": int(groups[0]), "expert_group_used_count": int(groups[1])}
+
+
+def _shared_experts(f: GGUFFacts) -> int | None:
+    if f.moe is None:
+        return None
+    shared, width = f.moe.shared, expert_width(f) or 1
+    return mlp_width(shared) // width if shared is not None else 0
+
+
+def _leading_dense_layers(f: GGUFFacts) -> int:
+    return next((i for i, x in enumerate(f.mlps) if isinstance(x, MoE)), len(f.mlps))
+
+
+def _parallel_keys(f: GGUFFacts) -> Keys:
+    return {"use_parallel_residual": bool(f.layers[0].parallel)}
+
+
+def _delta_net_keys(f: GGUFFacts) -> Keys:
+    """Return the sizes of the gated delta net, and the interval of layers with full attention,
+    which llama.cpp requires.
+    """
+    mixer = f.mixer(GatedDeltaNet)
+    assert mixer.conv is not None
+    full = [i for i, x in enumerate(f.attentions) if x is not None]
+    interval = full[0] + 1 if full else len(f.layers) + 1
+    if full != list(range(interval - 1, len(f.layers), interval)):
+        raise ConvertError(
+            f"llama.cpp's {f.arch} has full attention in every n-th layer, "
+            f"and this model in others ({full[:8]})"
+        )
+    return {
+        "ssm.conv_kernel": int(mixer.conv.weight.shape[-1]),
+        "ssm.state_size": int(mixer.key_dim),
+        "ssm.group_count": int(mixer.key_heads),
+        "ssm.time_step_rank": int(mixer.value_heads),
+        "ssm.inner_size": int(mixer.value_heads) * int(mixer.value_dim),
+        "full_attention_interval": interval,
+        **rotary_dim_keys(f),
+    }
+
+
+def _count(config: str, *gguf: str, **ways: Any) -> _KeyMapping:
+    return _KeyMapping(config=config, gguf=gguf, **ways)
+
+
+def _real(config: str, *gguf: str, **ways: Any) -> _KeyMapping:
+    return _KeyMapping(config=config, gguf=gguf, kind=FLOAT32, **ways)
 
 
 def _tensor(config: str, *tensors: str) -> _KeyMapping:
     return _KeyMapping(config=config, tensors=tensors)
 
 
-def _computed(config: str, read: Callable[[GGUFHeader], Any]) -> _KeyMapping:
-    return _KeyMapping(config=config, read=read)
+def _computed(config: str, read: Callable[[GGUFHeader], Any], **ways: Any) -> _KeyMapping:
+    return _KeyMapping(config=config, read=read, **ways)
+
+
+def _of_moe(value: Callable[[Any], Any]) -> Callable[[GGUFFacts], Any]:
+    return lambda f: None if f.moe is None else value(f.moe)
 
 
 ROPE_SCALING = (
@@ -259,34 +384,59 @@ ROPE_SCALING = (
 
 _TABLE = (
     # sizes
-    _count("num_hidden_layers", "block_count", read=lambda h: h.layers),
-    _count("max_position_embeddings", "context_length"),
-    _count("hidden_size", "embedding_length"),
-    _count("intermediate_size", "feed_forward_length"),
-    _count("vocab_size", "vocab_size", read=_vocab_size),
+    _count(
+        "num_hidden_layers", "block_count", read=lambda h: h.layers, value=lambda f: len(f.layers)
+    ),
+    _count(
+        "max_position_embeddings",
+        "context_length",
+        value=lambda f: None if f.tree.context is None else int(f.tree.context),
+    ),
+    _count("hidden_size", "embedding_length", value=lambda f: int(f.tree.width)),
+    _count("intermediate_size", "feed_forward_length", value=feed_forward_length),
+    _count("vocab_size", "vocab_size", read=_vocab_size, value=lambda f: int(f.tree.vocab)),
     _computed("tie_word_embeddings", lambda h: not h.has_tensor("output.weight")),
     # attention
-    _count("num_attention_heads", "attention.head_count"),
-    _count("num_key_value_heads", "attention.head_count_kv", read=_attention_heads_kv),
-    _count("head_dim", "attention.key_length", "attention.value_length", read=head_dim),
+    _count("num_attention_heads", "attention.head_count", value=lambda f: int(f.first.heads)),
     _count(
-        "sliding_window",
-        "attention.sliding_window",
-        read=lambda h: h.uniform_integer("attention.sliding_window") or None,
+        "num_key_value_heads", "attention.head_count_kv", read=_attention_heads_kv, value=_heads_kv
     ),
+    _count(
+        "head_dim",
+        "attention.key_length",
+        "attention.value_length",
+        read=head_dim,
+        write=_head_dim_keys,
+    ),
+    _computed("stated_head_dim", head_dim, write=_stated_head_dim_keys),
+    _count("sliding_window", "attention.sliding_window", read=_window, write=window_keys),
+    # llama.cpp computes full attention whatever the file says
+    _computed("window_without_effect", _window),
     _computed("sliding_layer_types", sliding_layer_types),
-    _computed("bidirectional", lambda h: True if h.boolean("attention.causal") is False else None),
-    _real("attn_logit_softcapping", "attn_logit_softcapping"),
+    _computed(
+        "bidirectional",
+        lambda h: True if h.boolean("attention.causal") is False else None,
+        write=lambda f: {} if f.first.window.causal else {"attention.causal": False},
+    ),
+    _real(
+        "attn_logit_softcapping",
+        "attn_logit_softcapping",
+        value=lambda f: f.first.score_transform.softcap,
+    ),
     _real("clip_qkv", "attention.clamp_kqv"),
     _count("num_kv_shared_layers", "attention.shared_kv_layers"),
     _tensor("attention_bias", ".attn_q.bias", ".attn_qkv.bias"),
     _tensor("use_qk_norm", ".attn_q_norm.weight"),
     _computed("no_bias", lambda h: not h.has_tensor(".attn_output.bias")),
     # multi-head latent attention
-    _count("q_lora_rank", "attention.q_lora_rank"),
-    _count("kv_lora_rank", "attention.kv_lora_rank"),
-    _computed("qk_nope_head_dim", _qk_nope_head_dim),
-    _count("qk_rope_head_dim", "rope.dimension_count"),
+    _count(
+        "q_lora_rank",
+        "attention.q_lora_rank",
+        value=lambda f: f.latent.q_down and int(f.latent.q_down.weight.shape[0]),
+    ),
+    _count("kv_lora_rank", "attention.kv_lora_rank", value=lambda f: int(f.latent.kv_lora_rank)),
+    _computed("qk_nope_head_dim", _qk_nope_head_dim, write=_latent_keys),
+    _count("qk_rope_head_dim", "rope.dimension_count", value=lambda f: int(f.latent.rope_dim)),
     _computed(
         "v_head_dim",
         lambda h: (
@@ -296,28 +446,61 @@ _TABLE = (
     ),
     _tensor("mla_bias", ".attn_kv_a_mqa.bias"),
     # rotary positions; `rope_scaling` is read and written by gguf_rope.py
-    _count("rotary_dim", "rope.dimension_count", read=rotary_dim),
-    _computed("partial_rotary_factor", _partial_rotary_factor),
-    # llama.cpp's default
-    _real("rope_theta", "rope.freq_base", read=lambda h: h.real("rope.freq_base") or 10000.0),
-    _real("rope_local_base_freq", "rope.freq_base_swa"),
+    _count("rotary_dim", "rope.dimension_count", read=rotary_dim, write=rotary_dim_keys),
+    _computed("partial_rotary_factor", _partial_rotary_factor, write=rotary_dim_keys),
+    _real(
+        "rope_theta",
+        "rope.freq_base",
+        read=lambda h: h.real("rope.freq_base") or 10000.0,  # llama.cpp's default
+        write=lambda f: {
+            **({"rope.freq_base": f.rope.theta} if f.rope is not None else {}),
+            **rotary_dim_keys(f),
+        },
+    ),
+    _real(
+        "rope_local_base_freq",
+        "rope.freq_base_swa",
+        value=lambda f: f.sliding_rope and f.sliding_rope.theta,
+    ),
     # feed-forward layers and experts
     _tensor("mlp_bias", ".ffn_gate.bias", ".ffn_up.bias", ".ffn_up_shexp.bias"),
-    _computed("no_mlp_norm", lambda h: not h.has_tensor(".ffn_norm.weight")),
-    _KeyMapping(config="use_parallel_residual", gguf=("use_parallel_residual",), kind=BOOL),
-    _count("num_experts", "expert_count"),
-    _count("num_experts_per_tok", "expert_used_count"),
-    _count("moe_intermediate_size", "expert_feed_forward_length"),
-    _count("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
-    _count("n_shared_experts", "expert_shared_count"),
-    _count("moe_latent_size", "moe_latent_size"),
-    _count("first_k_dense_replace", "leading_dense_block_count"),
+    _computed("no_mlp_norm", lambda h: not h.has_tensor(".ffn_norm.weight"), write=_parallel_keys),
+    _KeyMapping(
+        config="use_parallel_residual",
+        gguf=("use_parallel_residual",),
+        kind=BOOL,
+        write=_parallel_keys,
+    ),
+    _count("num_experts", "expert_count", value=_of_moe(lambda x: len(x.experts))),
+    _count("num_experts_per_tok", "expert_used_count", value=_of_moe(lambda x: int(x.top_k))),
+    _count("moe_intermediate_size", "expert_feed_forward_length", value=expert_width),
+    _count(
+        "shared_expert_intermediate_size",
+        "expert_shared_feed_forward_length",
+        value=_of_moe(lambda x: x.shared and mlp_width(x.shared)),
+    ),
+    _count("n_shared_experts", "expert_shared_count", value=_shared_experts),
+    _count(
+        "moe_latent_size",
+        "moe_latent_size",
+        value=_of_moe(
+            lambda x: int(x.latent_down.weight.shape[0]) if hasattr(x, "latent_down") else None
+        ),
+    ),
+    _count("first_k_dense_replace", "leading_dense_block_count", value=_leading_dense_layers),
     _count("num_nextn_predict_layers", "nextn_predict_layers"),
-    _count("interleave_moe_layer_step", "interleave_moe_layer_step"),
+    _count(
+        "interleave_moe_layer_step",
+        "interleave_moe_layer_step",
+        value=lambda f: f.resolved("interleave_moe_layer_step"),
+    ),
     _computed("dense_layers", _dense_layers),
     _computed("moe_layers", _moe_layers),
     _count(
-        "n_group", "expert_group_count", read=lambda h: h.uniform_integer("expert_group_count") or 1
+        "n_group",
+        "expert_group_count",
+        read=lambda h: h.uniform_integer("expert_group_count") or 1,
+        write=_expert_group_keys,
     ),
     _count(
         "topk_group",
@@ -325,32 +508,62 @@ _TABLE = (
         read=lambda h: h.uniform_integer("expert_group_used_count") or 1,
     ),
     _computed("topk_method", _topk_method),
-    _computed("scoring_func", _scoring_func),
-    _computed("norm_topk_prob", lambda h: h.boolean("expert_weights_norm") or False),
+    _count(
+        "scoring_func",
+        "expert_gating_func",
+        read=_scoring_func,
+        value=_of_moe(lambda x: 2 if x.scoring == "sigmoid" else 1),
+    ),
+    _KeyMapping(
+        config="norm_topk_prob",
+        gguf=("expert_weights_norm",),
+        kind=BOOL,
+        read=lambda h: h.boolean("expert_weights_norm") or False,
+        value=_of_moe(lambda x: bool(x.norm_topk_prob)),
+    ),
     _real(
         "routed_scaling_factor",
         "expert_weights_scale",
         read=lambda h: h.real("expert_weights_scale") or 1.0,
+        value=_of_moe(lambda x: float(x.routed_scaling_factor)),
     ),
     _tensor("use_routing_bias", ".exp_probs_b.bias"),
     # recurrent and convolutional layers
     _computed("delta_layer_types", _delta_layer_types),
-    _count("linear_conv_kernel_dim", "ssm.conv_kernel"),
+    _count("linear_conv_kernel_dim", "ssm.conv_kernel", write=_delta_net_keys),
     _count("linear_key_head_dim", "ssm.state_size"),
     _count("linear_num_key_heads", "ssm.group_count"),
     _count("linear_num_value_heads", "ssm.time_step_rank"),
     _computed("linear_value_head_dim", _linear_value_head_dim),
     _computed("conv_layer_types", _conv_layer_types),
-    _count("conv_L_cache", "shortconv.l_cache"),
+    _count("conv_L_cache", "shortconv.l_cache", value=lambda f: f.resolved("conv_L_cache")),
     _tensor("conv_bias", ".shortconv.conv.bias"),
     # norms, scales and the head
-    _real("rms_norm_eps", "attention.layer_norm_rms_epsilon", read=rms_norm_eps),
-    _real("layer_norm_eps", "attention.layer_norm_epsilon", read=_layer_norm_eps),
-    _real("attention_multiplier", "attention.scale"),
-    _real("embedding_multiplier", "embedding_scale"),
-    _real("residual_multiplier", "residual_scale"),
-    _real("logit_scale", "logit_scale"),
-    _real("final_logit_softcapping", "final_logit_softcapping"),
+    _real(
+        "rms_norm_eps",
+        "attention.layer_norm_rms_epsilon",
+        read=rms_norm_eps,
+        value=lambda f: f.eps,
+    ),
+    _real(
+        "layer_norm_eps",
+        "attention.layer_norm_epsilon",
+        read=_layer_norm_eps,
+        value=lambda f: f.eps,
+    ),
+    _real(
+        "attention_multiplier",
+        "attention.scale",
+        value=lambda f: f.first.score_transform.scale,
+    ),
+    _real("embedding_multiplier", "embedding_scale", value=lambda f: float(f.tree.embed.scale)),
+    _real(
+        "residual_multiplier",
+        "residual_scale",
+        value=lambda f: float(f.layers[0].residual_multiplier),
+    ),
+    _real("logit_scale", "logit_scale", value=lambda f: float(f.tree.logit_scale)),
+    _real("final_logit_softcapping", "final_logit_softcapping", value=lambda f: f.tree.softcap),
     _tensor("lm_head_bias", "output.bias"),
 )
 

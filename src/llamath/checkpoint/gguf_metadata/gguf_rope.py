@@ -13,12 +13,15 @@ from math import inf, isclose, pi
 from typing import Any
 
 from ...core.positions import (
+    LinearRope,
     Llama3Rope,
     LongRope,
     ProportionalRope,
     Rope,
+    YarnRope,
     longrope_angle_factor,
 )
+from .gguf_facts import GGUFFacts, Keys
 from .gguf_header import GGUFHeader
 from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, rotary_dim
 
@@ -92,6 +95,30 @@ def read_proportional(h: GGUFHeader) -> dict[str, Any]:
         f"not read: the rotary share of a head in full-attention layers ({ROPE_FREQS}); using 0.25"
     )
     return parameters
+
+
+def rope_scaling_keys(f: GGUFFacts) -> Keys:
+    """Return the scaling of positions that metadata express; those of Llama 3.1 and LongRoPE are
+    tensors.
+    """
+    rope = f.rope
+    if isinstance(rope, LongRope):
+        factor, default = rope.attention_factor, rope.default_angle_factor
+        return {
+            "rope.scaling.original_context_length": rope.original_context,
+            "rope.scaling.attn_factor": default if factor is None else factor,
+        }
+    if not isinstance(rope, LinearRope | YarnRope):
+        return {}
+    if isinstance(rope, YarnRope) and rope.attention_factor is not None:
+        f.notes.append(
+            f"llama.cpp multiplies attention_factor ({rope.attention_factor:g}) by 1 "
+            "+ 0.1·ln(factor)"
+        )
+    fields = {key: field for field, key in rope.positive.items()}
+    return {"rope.scaling.type": rope.scaling.lower()} | {
+        x.gguf[0]: getattr(rope, fields[x.config]) for x in ROPE_SCALING if x.config in fields
+    }
 
 
 def fit_llama3(divisors: Sequence[float], theta: float, dim: int) -> Llama3Rope | None:

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .gguf_rope import ROTARY_TENSORS
+
 LOADED_TENSORS = Path(__file__).with_name("llama_cpp_tensors.json")
 _SCALES = (".scale", ".input_scale")
 """Ends of scales, which the loader takes beside any matrix."""
@@ -51,6 +53,17 @@ def loads_mtp_layers(arch: str) -> bool:
     """Return whether llama.cpp asks for tensors of multi-token prediction in an architecture."""
     known = _table()["architectures"].get(arch, {})
     return any(".nextn." in names for names in known.values())
+
+
+def is_auxiliary_tensor(name: str, layers: int) -> bool:
+    """Whether a tensor is no weight of a model with this many layers: rotary factors, scales,
+    multi-token prediction layers.
+    """
+    block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name, re.DOTALL)
+    name_in_block = block[2] if block else name
+    if name_in_block in ROTARY_TENSORS or name_in_block.endswith((".scale", ".input_scale")):
+        return True
+    return block is not None and (int(block[1]) >= layers or name_in_block.startswith("nextn."))
 
 
 def _words(name: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from ....checkpoint.formats.dtypes import find_dtype
 from ....checkpoint.formats.manifest import Manifest
 from ....checkpoint.open import OpenedCheckpoint, packings_of
+from ....families.gguf_config import with_gguf_keys
 from ....families.multimodal_registry import TEXT_KEYS
 from ....families.registry import FAMILIES
 from ....utils.errors import ConfigError, FormatError, LlamathError, RemoteError, safe
@@ -121,6 +122,6 @@ def config_of(opened: OpenedCheckpoint) -> Mapping[str, Any] | None:
     read.
     """
     try:
-        return opened.config.keys
+        return with_gguf_keys(opened.config).keys
     except (ConfigError, FormatError, RemoteError):
         return None

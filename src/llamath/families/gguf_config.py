@@ -1,19 +1,32 @@
 """`config_from_gguf`: the metadata and tensor shapes of a GGUF file → the configuration of its
-model.
+model, and `metadata_of`, the reverse.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...utils.errors import UnknownModel, nearest, safe
-from ..formats.manifest import Tensor
-from .gguf_architectures import ARCHITECTURES, Architecture, find_architecture
-from .gguf_header import GGUFHeader, ReadTensor, count_hint, shortest_float32
-from .gguf_keys import KEY_MAPPINGS
-from .gguf_rope import ROTARY_TENSORS, read_rope_scaling
+from ..checkpoint.formats.manifest import Tensor
+from ..checkpoint.formats.source import LocalFile
+from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts
+from ..checkpoint.gguf_metadata.gguf_header import (
+    GGUFHeader,
+    ReadTensor,
+    count_hint,
+    shortest_float32,
+)
+from ..checkpoint.gguf_metadata.gguf_keys import KEY_MAPPINGS
+from ..checkpoint.gguf_metadata.gguf_rope import (
+    ROTARY_TENSORS,
+    read_rope_scaling,
+    rope_scaling_keys,
+)
+from ..checkpoint.open import FoundConfig
+from ..utils.errors import UnknownModel, nearest, safe
+from .gguf_record import GGUFMetadata
+from .registry import gguf_architectures, gguf_records
 
 _REDUNDANT = frozenset(
     """tensor_data_layout n_deepstack_layers pooling_type context_length feed_forward_length
@@ -25,6 +38,7 @@ _REDUNDANT = frozenset(
 )
 """Keys that change nothing where no family reads them, or that repeat other keys or the shapes
 of tensors."""
+_SCALING = "rope_scaling"
 _ROTARY_DIM = "rope.dimension_count"
 """The channels of a head that rotate. Families that read no such number rotate all of them."""
 
@@ -48,14 +62,14 @@ def config_from_gguf(
             f"{safe(repr(kind), 60)}",
             hint=count_hint(),
         )
-    if h.arch not in ARCHITECTURES:
-        near = nearest(h.arch, ARCHITECTURES)
+    records = gguf_records(h.arch)
+    if not records:
+        near = nearest(h.arch, gguf_architectures())
         known = f" (nearest known: {', '.join(near)})" if near else ""
         raise UnknownModel(
             f"{source}: unknown architecture {safe(repr(h.arch), 60)}{known}", hint=count_hint()
         )
-    arch = find_architecture(h)
-    assert arch is not None
+    arch = next(x for x in records if x.applies is None or x.applies(h))
     try:
         keys = _config_keys(arch, h)
     except (ArithmeticError, ValueError) as error:
@@ -69,29 +83,57 @@ def config_from_gguf(
     return keys
 
 
-def is_auxiliary_tensor(name: str, layers: int) -> bool:
-    """Whether a tensor is no weight of a model with this many layers: rotary factors, scales,
-    multi-token prediction layers.
+def metadata_of(record: GGUFMetadata, facts: GGUFFacts) -> dict[str, Any]:
+    """Return the metadata of a model, without the architecture's prefix; None where the model has
+    no value.
     """
-    block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name, re.DOTALL)
-    name_in_block = block[2] if block else name
-    if name_in_block in ROTARY_TENSORS or name_in_block.endswith((".scale", ".input_scale")):
-        return True
-    return block is not None and (int(block[1]) >= layers or name_in_block.startswith("nextn."))
+    keys: dict[str, Any] = {}
+    for _, name, _ in _words(record):
+        is_scaling = name == _SCALING
+        keys |= rope_scaling_keys(facts) if is_scaling else KEY_MAPPINGS[name].metadata_of(facts)
+    return keys | (record.write(facts) if record.write else {})
 
 
-def _config_keys(arch: Architecture, h: GGUFHeader) -> dict[str, Any]:
-    keys: dict[str, Any] = {"model_type": arch.model_type}
-    for word in arch.keys.split():
+def with_gguf_keys(found: FoundConfig) -> FoundConfig:
+    """Return a configuration with its keys, if it is the metadata of a GGUF file; small tensors of
+    rotary factors in local files are read, too.
+    """
+    manifest = found.manifest
+    if found.keys is not None or manifest is None:
+        return found
+    paths = [x.name for x in manifest.files]
+
+    def read(tensor: Tensor) -> bytes:
+        with LocalFile(paths[tensor.file]) as file:
+            return file.read(tensor.start, tensor.bytes)
+
+    factors = [x for x in manifest.tensors if x.name in ROTARY_TENSORS]
+    is_readable = all(map(os.path.isfile, paths)) and all(
+        x.end <= manifest.files[x.file].size for x in factors
+    )
+    notes: list[str] = []
+    keys = config_from_gguf(
+        manifest.metadata, manifest.tensors, found.source, notes, read if is_readable else None
+    )
+    return found.replace(keys=keys, notes=(*found.notes, *notes))
+
+
+def _words(record: GGUFMetadata) -> Iterator[tuple[str, str, bool]]:
+    """Yield the config keys of a record, each with its row of the table, and whether a missing
+    value is null.
+    """
+    for word in record.keys.split():
         key, _, name = word.rstrip("?").partition("=")
-        value = (
-            read_rope_scaling(h)
-            if key == "rope_scaling"
-            else KEY_MAPPINGS[name or key].read_from(h)
-        )
-        if value is not None or word.endswith("?"):
+        yield key, name or key, word.endswith("?")
+
+
+def _config_keys(arch: GGUFMetadata, h: GGUFHeader) -> dict[str, Any]:
+    keys: dict[str, Any] = {"model_type": arch.model_type}
+    for key, name, keeps_null in _words(arch):
+        value = read_rope_scaling(h) if name == _SCALING else KEY_MAPPINGS[name].read_from(h)
+        if value is not None or keeps_null:
             keys[key] = value
-    extra = arch.extra(h) if arch.extra else {}
+    extra = arch.read(h) if arch.read else {}
     return (
         keys
         | {key: value for key, value in extra.items() if value is not None}
@@ -99,7 +141,7 @@ def _config_keys(arch: Architecture, h: GGUFHeader) -> dict[str, Any]:
     )
 
 
-def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
+def _notes(arch: GGUFMetadata, h: GGUFHeader) -> list[str]:
     """Return notes about assumptions and unread keys."""
     notes = [f"not in GGUF: {arch.unstated}"] if arch.unstated else []
     if mtp := h.integer("nextn_predict_layers"):
