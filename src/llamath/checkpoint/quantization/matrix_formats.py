@@ -7,7 +7,6 @@ that users read come from it.
 
 from __future__ import annotations
 
-import re
 from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
@@ -46,7 +45,6 @@ class Axis(NamedTuple):
 
 
 OUT, IN = Axis("out"), Axis("in")
-_AXIS = re.compile(r"(out·in|out|in)(?:\*(\d+))?(?:/(\d+))?(?:\*(\d+))?")
 
 
 def _axis(text: str) -> Axis:
@@ -55,12 +53,13 @@ def _axis(text: str) -> Axis:
     """
     if text.isdecimal():
         return Axis("", int(text))
-    match = _AXIS.fullmatch(text)
-    assert match is not None, text
-    times, by, each = (int(x or 1) for x in match.groups()[1:])
+    head, _, tail = text.partition("/")
+    letter, _, times_text = head.partition("*")
+    by_text, _, each = tail.partition("*")
+    times, by = int(times_text or 1), int(by_text or 1)
     while times % 2 == 0 and by % 2 == 0:
         times, by = times // 2, by // 2
-    return Axis(match[1], times, by, each)
+    return Axis(letter, times, by, int(each or 1))
 
 
 class MatrixPart(NamedTuple):

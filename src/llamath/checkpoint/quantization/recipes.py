@@ -104,10 +104,10 @@ class Recipe(Record):
     @cached_property
     def names_experts(self) -> bool:
         """Whether it treats experts of a layer one by one."""
-        return any(_EXPERT.search(x) for x in self.patterns)
+        return any(re.search(_EXPERT, x) for x in self.patterns)
 
 
-_EXPERT = re.compile(r"expert(?:(?!expert)\w)*+\W{1,3}(?:\d|\[|\()")
+_EXPERT = r"expert(?:(?!expert)\w)*+\W{1,3}(?:\d|\[|\()"
 
 
 # Rules that several producers have

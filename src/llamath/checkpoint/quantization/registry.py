@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .weight_format import WeightFormat
 
 Keys = Mapping[str, Any]
+_Detect = Callable[[Detection, Tensor], None]
 
 
 class PackedLayout(Record):
@@ -47,7 +48,7 @@ class Producer(Record):
     read: Callable[[Keys, str], Recipe] | None = None  # a config, with the dtype of other weights
     # what its tensors are recognized as: the beginnings of kinds of packing
     recognized: tuple[str, ...] = ()
-    detect: Callable[[Detection, Tensor], None] | None = None  # records the values of a weight
+    detect: _Detect | None = None  # records the values of a weight
     layouts: Mapping[str, PackedLayout] = {}  # kinds of packing
     why_not: Callable[[PackedWeight, Keys], str] | None = None  # a weight is not dequantized
     named: Callable[[str], WeightFormat | None] | None = None  # a format by the name users write
@@ -58,47 +59,45 @@ class _Row(NamedTuple):
 
     module: str
     methods: str = ""  # quant_method in configs
-    dtypes: str = ""  # of the tensors in which it looks for values
     kinds: str = ""  # of packings
+    dtypes: str = ""  # of the tensors in which it looks for values
+    ends: str = ""  # of names, one of which a file with its weights has
     names: str = ""  # the beginnings of the names of its formats
     spellings: str = ""  # of its methods in some configs
 
 
 _EIGHT_BITS = " ".join(("I8", *(x for x in PLAIN if x.startswith("F8_"))))
+_BNB, _COMPRESSED = "bnb-int8 bnb-nf4 bnb-fp4", "compressed-int sparse-24 sparse-bitmask"
+_MODELOPT = "modelopt_fp4 modelopt_fp8 modelopt_mixed nvfp4"
 _ROWS = (
-    _Row(
-        "producers.bitsandbytes",
-        "bitsandbytes",
-        "I8 U8",
-        "bnb-int8 bnb-nf4 bnb-fp4",
-        "bnb",
-        spellings="bnb",
-    ),
-    _Row("producers.bitnet", "bitnet", "U8 F4", "bitnet"),
-    _Row("producers.gptq", "gptq", "I16 I32 I64 I8", "gptq", "gptq", spellings="gptqmodel"),
-    _Row("producers.awq", "awq", "I16 I32", "awq", "awq"),
+    _Row("producers.bitsandbytes", "bitsandbytes", _BNB, "I8 U8", "SCB absmax", "bnb", "bnb"),
+    _Row("producers.bitnet", "bitnet", "bitnet", "U8 F4", "_scale"),
+    _Row("producers.gptq", "gptq", "gptq", "I16 I32 I64 I8", "qweight B", "gptq", "gptqmodel"),
+    _Row("producers.awq", "awq", "awq", "I16 I32", "qweight", "awq"),
     _Row(
         "producers.compressed_tensors",
         "compressed-tensors",
+        _COMPRESSED,
         "U8 I16 I32 I64",
-        "compressed-int sparse-24 sparse-bitmask",
+        "weight_packed bitmask",
         spellings="compressed_tensors",
     ),
-    _Row("producers.mlx", "mlx", "U32", "mlx", "mlx"),
-    _Row("shared.fp4", "", "U8 F4", "mxfp4 nvfp4", "mxfp4 nvfp4"),
-    _Row("producers.eetq", "eetq", "I8", "eetq"),
-    _Row("producers.hqq", "hqq", "U8 I32", "hqq"),
-    _Row("producers.torchao", "torchao", "I8 F8_E4M3", "torchao"),
+    _Row("producers.mlx", "mlx", "mlx", "U32", "scales", "mlx"),
+    _Row("shared.fp4", "", "mxfp4 nvfp4", "U8 F4", "_scale scales", "mxfp4 nvfp4"),
+    _Row("producers.eetq", "eetq", "eetq", "I8", "_scales"),
+    _Row("producers.hqq", "hqq", "hqq", "U8 I32", "W_q"),
+    _Row("producers.torchao", "torchao", "torchao", "I8 F8_E4M3", "_weight_qdata"),
+    _Row("producers.modelopt", "modelopt", "int4-awq", "U8", "weight_scale", spellings=_MODELOPT),
+    _Row("producers.quark", "quark", "mxfp6 quark-int4", "U8 I32", "weight_scale weight_scale_2"),
     _Row(
-        "producers.modelopt",
-        "modelopt",
-        "U8",
-        "int4-awq",
-        spellings="modelopt_fp4 modelopt_fp8 modelopt_mixed nvfp4",
+        "shared.scaled_bytes",
+        "",
+        "fp8 int8",
+        _EIGHT_BITS,
+        "scale scale_inv scale_weight qscale_weight",
+        "fp8",
     ),
-    _Row("producers.quark", "quark", "U8 I32", "mxfp6 quark-int4"),
-    _Row("shared.scaled_bytes", "", _EIGHT_BITS, "fp8 int8", "fp8"),
-    _Row("producers.aqlm", "aqlm", "I8 I16", "aqlm"),
+    _Row("producers.aqlm", "aqlm", "aqlm", "I8 I16", "codes"),
     _Row("producers.auto_round", "auto-round", spellings="auto_round intel/auto-round"),
     _Row("producers.fp8", "fp8 mxfp8 fbgemm_fp8"),
     _Row("producers.mxfp4", "mxfp4"),
@@ -107,33 +106,31 @@ _ROWS = (
 wins."""
 
 
-def _by_word(field: int) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for row in _ROWS:
-        for word in row[field].split():
-            found[word] = (*found.get(word, ()), row.module)
-    return found
+def _by_word(field: int) -> dict[str, str]:
+    return {word: row.module for row in _ROWS for word in row[field].split()}
 
 
-_BY_METHOD, _BY_DTYPE, _BY_KIND, _BY_NAME, _BY_SPELLING = map(_by_word, range(1, 6))
+_BY_METHOD, _BY_KIND, _BY_NAME, _BY_SPELLING = map(_by_word, (1, 2, 5, 6))
 METHODS = tuple(sorted(_BY_METHOD))
 """Values of quant_method that are known."""
 
 
 @cache
-def _load(module: str) -> Producer:
+def _load(module: str | None) -> Producer | None:
+    if module is None:
+        return None
     found: Producer = import_module(f".{module}", __package__).PRODUCER
     return found
 
 
 def producer_of_method(method: str) -> Producer | None:
     """Return the producer of a quant_method; None if it is not known."""
-    return next((_load(x) for x in (_BY_METHOD | _BY_SPELLING).get(method, ())), None)
+    return _load(_BY_METHOD.get(method) or _BY_SPELLING.get(method))
 
 
 def producer_of_kind(kind: str) -> Producer | None:
     """Return the producer of a kind of packing; None if its values are not read here."""
-    return next((_load(x) for x in _BY_KIND.get(_without_bits(kind), ())), None)
+    return _load(_BY_KIND.get(_without_bits(kind)))
 
 
 def layout_of(kind: str) -> PackedLayout | None:
@@ -148,17 +145,15 @@ def _without_bits(kind: str) -> str:
 
 def named_format(word: str) -> WeightFormat | None:
     """Return the format that a producer has by this name, in lower case; None if none has."""
-    for module in _BY_NAME.get(word.partition("-")[0], ()):
-        if (named := _load(module).named) is not None:
-            return named(word)
-    return None
+    owner = _load(_BY_NAME.get(word.partition("-")[0]))
+    return owner.named(word) if owner is not None and owner.named is not None else None
 
 
 def find_packings(tensors: Sequence[Tensor], config: Keys | None = None) -> dict[str, Packing]:
     """Return the packing of each tensor that is part of a quantized weight, by name; `config` is
     the `quantization_config`.
     """
-    detectors = {x: y for x in {x.dtype for x in tensors} if (y := _detectors(x))}
+    detectors = _detectors(tensors)
     if not detectors:
         return {}
     detection = Detection(tensors, config or {})
@@ -172,12 +167,19 @@ def find_packings(tensors: Sequence[Tensor], config: Keys | None = None) -> dict
     return detection.packings
 
 
-@cache
-def _detectors(dtype: str) -> tuple[Callable[[Detection, Tensor], None], ...]:
-    if dtype in _BLOCK_TYPES:
-        return (_detect_blocks,)
-    producers = map(_load, _BY_DTYPE.get(dtype, ()))
-    return tuple(x.detect for x in producers if x.detect is not None)
+def _detectors(tensors: Sequence[Tensor]) -> dict[str, list[_Detect]]:
+    """Return by dtype the functions that look at tensors, of producers whose names there are."""
+    dtypes = {x.dtype for x in tensors}
+    parts = tuple({x.name.rpartition(".")[2] for x in tensors})
+    found: dict[str, list[_Detect]] = {x: [_detect_blocks] for x in dtypes & _BLOCK_TYPES}
+    for row in _ROWS:
+        own, ends = dtypes.intersection(row.dtypes.split()), tuple(row.ends.split())
+        if own and any(x.endswith(ends) for x in parts):
+            producer = _load(row.module)
+            for dtype in own:
+                if producer is not None and producer.detect is not None:
+                    found.setdefault(dtype, []).append(producer.detect)
+    return found
 
 
 _BLOCK_TYPES = frozenset(x.name for x in GGML.values() if x.block > 1)

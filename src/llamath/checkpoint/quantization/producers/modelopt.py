@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -92,9 +91,8 @@ def _format(algo: str, keys: Keys, dtype: str) -> MatrixFormat:
     return maker()
 
 
-_AFTER_NORM = re.compile(
-    r"(?:.*\.)?(?:[qkv]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj"
-    r"|query_key_value)"
+_AFTER_NORM = frozenset(
+    "q_proj k_proj v_proj qkv_proj query_key_value gate_proj up_proj gate_up_proj".split()
 )
 """Modules whose inputs come from a norm, into which ModelOpt's AWQ moves their scales of inputs."""
 
@@ -108,7 +106,7 @@ def _with_input_scales(to: MatrixFormat, algo: str) -> Callable[[Matrix], Matrix
         return lambda _: to
     if algo.upper() == "W8A8_SQ_PER_CHANNEL":
         return lambda x: plain if x.kind == "expert" else to
-    return lambda x: plain if _AFTER_NORM.fullmatch(x.names[0]) else to
+    return lambda x: plain if x.names[0].rpartition(".")[2] in _AFTER_NORM else to
 
 
 # Recipe

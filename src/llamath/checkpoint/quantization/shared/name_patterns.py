@@ -14,8 +14,7 @@ from .recipe_keys import refuse
 if TYPE_CHECKING:
     from ....utils.linear_regex import PatternList
 
-_PLAIN = re.compile(r"[\w.]+")
-_INDEX = re.compile(r"\.\d+(\.|$)")
+_PLAIN, _INDEX = r"[\w.]+", r"\.\d+(\.|$)"
 
 
 class NamePatterns:
@@ -31,7 +30,7 @@ class NamePatterns:
         special = {
             x: regex
             for x in self.patterns
-            if not (_PLAIN.fullmatch(x) and _INDEX.search(x)) and (regex := translate(x))
+            if not (re.fullmatch(_PLAIN, x) and re.search(_INDEX, x)) and (regex := translate(x))
         }
         self._special = tuple(special)
         self._regexes = pattern_list(special.values()) if special else None
@@ -96,4 +95,4 @@ def whole_regex(key: str) -> str:
     """Translate a regular expression of the whole name; other names match exactly, or as a
     parent.
     """
-    return "" if _PLAIN.fullmatch(key) else f"(?:{key})$"
+    return "" if re.fullmatch(_PLAIN, key) else f"(?:{key})$"
