@@ -66,60 +66,68 @@ struct AttentionPiece {
     char* memory;
 };
 
+// The kernels: result, name and parameters. pack_rows packs tiles of PACKED_ROWS rows; a path that
+// packs none has NULL. transposed_product: y[i, c] = sum over rows of W[r, c] x[i, r], where rows
+// first ... last are all, and y is [n, cols]. multiply_add: x + y * factor. sum_exp: the sum of
+// e^((x - largest) * factor).
+#define LLAMATH_KERNELS(EACH)                                                                      \
+    EACH(int32_t, multiplies_int8, (int32_t type))                                                 \
+    EACH(void, quantize_rows, (const Activations*, int64_t first, int64_t last))                   \
+    EACH(void, round_rows, (const Activations*, int64_t first, int64_t last))                      \
+    EACH(void, pack_rows, (const Activations*, int64_t first, int64_t last, char* memory))         \
+    EACH(int64_t, product_memory, (const Matrix*))                                                 \
+    EACH(void, product, (const ProductPiece*, int32_t mode, int32_t packed))                       \
+    EACH(void, transposed_product, (const ProductPiece*))                                          \
+    EACH(void, dequantize_row, (float* out, const Matrix*, int64_t r))                             \
+    EACH(void, compare_groups, (GroupComparison*))                                                 \
+    EACH(void, rms_norm,                                                                           \
+         (float* out, const float* x, int64_t cols, const float* weight, float eps, float offset)) \
+    EACH(void, layer_norm,                                                                         \
+         (float* out, const float* x, int64_t cols, const float* weight, const float* bias,        \
+          float eps, float offset))                                                                \
+    EACH(void, l2_norm, (float* out, const float* x, int64_t cols, float eps))                     \
+    EACH(void, act, (float* out, const float* x, int64_t count, int32_t act))                      \
+    EACH(void, gated,                                                                              \
+         (float* out, const float* gate, const float* up, int64_t count, int32_t act))             \
+    EACH(void, clamped_gated,                                                                      \
+         (float* out, const float* gate, const float* up, int64_t count, int64_t step,             \
+          float limit, float alpha))                                                               \
+    EACH(void, multiply_add,                                                                       \
+         (float* out, const float* x, const float* y, int64_t count, float factor))                \
+    EACH(void, multiply, (float* out, const float* x, const float* y, int64_t count))              \
+    EACH(void, scale, (float* out, const float* x, int64_t count, float factor, float amount))     \
+    EACH(void, softcap, (float* out, const float* x, int64_t count, float cap))                    \
+    EACH(void, clamp, (float* out, const float* x, int64_t count, float low, float high))          \
+    EACH(void, softplus_bias,                                                                      \
+         (float* out, const float* x, const float* bias, int64_t cols, float low, float high))     \
+    EACH(void, softmax, (float* out, const float* x, int64_t cols))                                \
+    EACH(int64_t, first_nonfinite, (const float* x, int64_t count))                                \
+    EACH(int64_t, argmax, (const float* x, int64_t count))                                         \
+    EACH(double, sum_exp, (const float* x, int64_t count, float largest, float factor))            \
+    EACH(void, rope,                                                                               \
+         (float* out, const float* x, int64_t heads, int64_t head_dim, int64_t half,               \
+          int32_t interleaved, const float* cos, const float* sin))                                \
+    EACH(void, store_row, (void* cache, int32_t type, const float* x, int64_t cols))               \
+    EACH(int64_t, attention_memory, (const Attention*, int64_t queries))                           \
+    EACH(void, attention, (const AttentionPiece*))                                                 \
+    EACH(void, causal_conv,                                                                        \
+         (float* out, int64_t out_stride, const float* x, int64_t x_stride, float* state,          \
+          const float* weight, const float* bias, int64_t tokens, int64_t channels, int64_t first, \
+          int64_t last, int64_t taps, int32_t act, int64_t pad))                                   \
+    EACH(void, delta_rule, (const DeltaRule*, int32_t sequence, int32_t head))                     \
+    EACH(void, ssm_scan, (const StateScan*, int32_t sequence, int32_t head))                       \
+    EACH(void, selective_scan, (const StateScan*, int32_t sequence, int32_t first, int32_t last))
+
 struct Path {
     const char* name;
     int32_t (*supported)();
-
     int32_t multiplies_bf16;
-    int32_t (*multiplies_int8)(int32_t type);
-    void (*quantize_rows)(const Activations*, int64_t first, int64_t last);
-    void (*round_rows)(const Activations*, int64_t first, int64_t last);
-    void (*pack_rows)(const Activations*, int64_t first, int64_t last,
-                      char* memory);  // tiles of PACKED_ROWS rows; NULL: this path packs none
-    int64_t (*product_memory)(const Matrix*);
-    void (*product)(const ProductPiece*, int32_t mode, int32_t packed);
-    void (*transposed_product)(const ProductPiece*);  // y[i, c] = sum over rows of W[r, c] x[i, r]:
-                                                      // rows first ... last are all, y [n, cols]
-    void (*dequantize_row)(float* out, const Matrix*, int64_t r);
-    void (*compare_groups)(GroupComparison*);
-
-    void (*rms_norm)(float* out, const float* x, int64_t cols, const float* weight, float eps,
-                     float offset);
-    void (*layer_norm)(float* out, const float* x, int64_t cols, const float* weight,
-                       const float* bias, float eps, float offset);
-    void (*l2_norm)(float* out, const float* x, int64_t cols, float eps);
-    void (*act)(float* out, const float* x, int64_t count, int32_t act);
-    void (*gated)(float* out, const float* gate, const float* up, int64_t count, int32_t act);
-    void (*clamped_gated)(float* out, const float* gate, const float* up, int64_t count,
-                          int64_t step, float limit, float alpha);
-    void (*multiply_add)(float* out, const float* x, const float* y, int64_t count,
-                         float factor);  // x + y * factor
-    void (*multiply)(float* out, const float* x, const float* y, int64_t count);
-    void (*scale)(float* out, const float* x, int64_t count, float factor, float amount);
-    void (*softcap)(float* out, const float* x, int64_t count, float cap);
-    void (*clamp)(float* out, const float* x, int64_t count, float low, float high);
-    void (*softplus_bias)(float* out, const float* x, const float* bias, int64_t cols, float low,
-                          float high);
-    void (*softmax)(float* out, const float* x, int64_t cols);
-    int64_t (*first_nonfinite)(const float* x, int64_t count);
-    int64_t (*argmax)(const float* x, int64_t count);
-    double (*sum_exp)(const float* x, int64_t count, float largest,
-                      float factor);  // sum of e^((x - largest) * factor)
-    void (*rope)(float* out, const float* x, int64_t heads, int64_t head_dim, int64_t half,
-                 int32_t interleaved, const float* cos, const float* sin);
-    void (*store_row)(void* cache, int32_t type, const float* x, int64_t cols);
-
-    int64_t (*attention_memory)(const Attention*, int64_t queries);
-    void (*attention)(const AttentionPiece*);
-
-    void (*causal_conv)(float* out, int64_t out_stride, const float* x, int64_t x_stride,
-                        float* state, const float* weight, const float* bias, int64_t tokens,
-                        int64_t channels, int64_t first, int64_t last, int64_t taps, int32_t act,
-                        int64_t pad);
-    void (*delta_rule)(const DeltaRule*, int32_t sequence, int32_t head);
-    void (*ssm_scan)(const StateScan*, int32_t sequence, int32_t head);
-    void (*selective_scan)(const StateScan*, int32_t sequence, int32_t first, int32_t last);
+#define LLAMATH_MEMBER(RESULT, NAME, PARAMETERS) RESULT(*NAME) PARAMETERS;
+    LLAMATH_KERNELS(LLAMATH_MEMBER)
+#undef LLAMATH_MEMBER
 };
+// In the definition of a path: the function with the name of a kernel
+#define LLAMATH_OWN_KERNEL(RESULT, NAME, PARAMETERS) NAME,
 
 // From the slowest to the fastest; build.py has the compiler's flags for each, and may name fewer
 #if defined(LLAMATH_PATHS)

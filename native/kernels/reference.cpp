@@ -141,8 +141,10 @@ void compare_groups(GroupComparison* c) {
 }
 
 int32_t always() { return 1; }
-int32_t never(int32_t) { return 0; }
-void nothing(const Activations*, int64_t, int64_t) {}
+int32_t multiplies_int8(int32_t) { return 0; }
+void quantize_rows(const Activations*, int64_t, int64_t) {}
+void round_rows(const Activations*, int64_t, int64_t) {}
+constexpr decltype(Path::pack_rows) pack_rows = nullptr;
 int64_t product_memory(const Matrix* w) { return w->cols * static_cast<int64_t>(sizeof(float)); }
 
 void product(const ProductPiece* p, int32_t, int32_t) {
@@ -511,41 +513,5 @@ void selective_scan(const StateScan* r, int32_t sequence, int32_t first, int32_t
 
 }  // namespace
 
-extern "C" const Path llamath_path_reference = {
-    "reference",
-    always,
-    0,
-    never,
-    nothing,
-    nothing,
-    nullptr,
-    product_memory,
-    product,
-    transposed_product,
-    dequantize_row,
-    compare_groups,
-    rms_norm,
-    layer_norm,
-    l2_norm,
-    act,
-    gated,
-    clamped_gated,
-    multiply_add,
-    multiply,
-    scale,
-    softcap,
-    clamp,
-    softplus_bias,
-    softmax,
-    first_nonfinite,
-    argmax,
-    sum_exp,
-    rope,
-    store_row,
-    attention_memory,
-    attention,
-    causal_conv,
-    delta_rule,
-    ssm_scan,
-    selective_scan,
-};
+extern "C" const Path llamath_path_reference = {"reference", always, 0,
+                                                LLAMATH_KERNELS(LLAMATH_OWN_KERNEL)};
