@@ -25,6 +25,7 @@ from .utils.record_type import Record
 
 if TYPE_CHECKING:
     from .catalog import Preset
+    from .checkpoint.quantization.weight_format import WeightFormat
     from .web.notebook import NotebookPage
 
 
@@ -115,6 +116,13 @@ class FamilyModel(DescribedModel):
             outer=None,
             notes=(*self.notes, f"text model only; not included: {others}"),
         )
+
+    @cached_property
+    def weight_format(self) -> WeightFormat:
+        """The format that its configuration declares for its weights."""
+        from .checkpoint.quantization.weight_format import declared_weight_format
+
+        return declared_weight_format(self.config.data)
 
     @property
     def repeats_embedding_in_mtp(self) -> bool:

@@ -234,7 +234,7 @@ class Expr(int):
         """Return the same expression with other values of its variables, `x.at(B=4, T=512)`, or
         with expressions in their place.
         """
-        if not self.variables & values.keys():
+        if not _varies(self) or not self.variables & values.keys():
             return self
         return total(
             product((k, *(_substitute(atom, values) for atom in monomial)))
@@ -508,7 +508,8 @@ def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, m
 def _divided(function: str, a: int, b: int) -> Expr:
     a, b = Expr.const(a), Expr.const(b)
     if b.terms.keys() == {()} and all(k % int(b) == 0 for k in a.terms.values()):
-        return Expr.of({monomial: k // int(b) for monomial, k in a.terms.items()})
+        terms = {monomial: k // int(b) for monomial, k in a.terms.items()}
+        return Expr._with_value(int(a) // int(b), terms)
     return _call(function, a, b)
 
 

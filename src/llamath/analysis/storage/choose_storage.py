@@ -42,7 +42,7 @@ def model_format(model: FamilyModel, name: str = "") -> WeightFormat:
     declares; the name of that one stands for it, to the last scale.
     """
     try:
-        own = declared_weight_format(model.config.data)
+        own = model.weight_format
     except UnknownQuantization:
         if not name:
             raise
@@ -69,7 +69,7 @@ def published_recipe(model: FamilyModel, dtype: str) -> Mapping[str, Any] | None
 def released_format(model: FamilyModel) -> WeightFormat | None:
     """Return the format that a model's config declares; None for an unknown quantization."""
     try:
-        return declared_weight_format(model.config.data)
+        return model.weight_format
     except UnknownQuantization:
         return None
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from ...catalog import Preset, normalize_name, presets, read_preset, slugs
 from ...catalog.refused_models import REFUSED_MODELS, RefusedModel
-from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.blocks import AttentionBase, Decoder
 from ...core.mixers import RecurrentMixer
 from ...core.multimodal import parts_of
@@ -326,9 +325,7 @@ def model_kinds(tree: Decoder) -> tuple[str, ...]:
 
 
 def _weight_bytes(model: FamilyModel) -> int:
-    storage = weight_storage(
-        model.tree, declared_weight_format(model.config.data), names=model.family.schemes.get("hf")
-    )
+    storage = weight_storage(model.tree, model.weight_format, names=model.family.schemes.get("hf"))
     return int(sum(x.bytes for x in storage.sums()))
 
 

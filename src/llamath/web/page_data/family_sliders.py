@@ -170,11 +170,8 @@ def _design_data(
     if None not in forms_by_tying:
         value_texts.setdefault(_TIED, "")
     total = _count_forms(model, space).total
-    fixed_letters = (
-        {**model.config.key_by_symbol, **model.count.formula.letters}.keys()
-        - space.keys.keys()
-        - space.derived.keys()
-    )
+    letters = {**model.config.key_by_symbol, **model.count.formula.letters}
+    fixed_letters = [x for x in letters if x not in space.keys and x not in space.derived]
     return {
         "why": "",
         "type": safe(str(space.data.get("model_type"))),

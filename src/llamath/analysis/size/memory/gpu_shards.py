@@ -4,10 +4,10 @@ each GPU reads in a pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.blocks import Decoder
@@ -26,6 +26,7 @@ from ...storage.parallel_layout import (
 from .cache_bytes import CacheSpec, KVFormat, cache_specs, kv_format
 from .inference_memory import MemoryCalculator, logits_bytes, prefill_chunk
 
+T = TypeVar("T")
 _ALL_EXPERTS_TOKENS = 10_000
 """A pass over at least this many tokens is assumed to use every expert."""
 
@@ -117,13 +118,8 @@ class ShardedModel:
         independent of them is shared.
         """
         other = ShardedModel(sizes, self.layout)
-        other._shards, other._cache_specs, other.leaves, other._tied, other._uses = (
-            self._shards,
-            self._cache_specs,
-            self.leaves,
-            self._tied,
-            self._uses,
-        )
+        for name in ("_shards", "_cache_specs", "equal_stages", "leaves", "_tied", "_uses"):
+            vars(other)[name] = getattr(self, name)
         return other
 
     def weights(self, i: int) -> int:
@@ -244,17 +240,23 @@ class ShardedModel:
         """Every weight that a pass over text reads on one GPU of each stage: not those of
         towers.
         """
-        return [
-            [
+        return self._of_stages(
+            lambda i: [
                 *(
                     self._read(x, n)
-                    for x, n in zip(shards, sizes, strict=True)
+                    for x, n in zip(self._shards[i], self._shard_bytes[i], strict=True)
                     if x.group not in TOWER_GROUPS
                 ),
                 *self._tied_head(i),
             ]
-            for i, (shards, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
-        ]
+        )
+
+    def _of_stages(self, compute: Callable[[int], T]) -> list[T]:
+        """Return what is computed of each stage, once for those that are equal."""
+        found: list[T] = []
+        for i, same in enumerate(self.equal_stages):
+            found.append(found[same] if same < i else compute(i))
+        return found
 
     def read_elements(self, i: int) -> list[tuple[str, int]]:
         """Return the pattern and the elements of every weight of `reads`."""
@@ -290,7 +292,7 @@ class ShardedModel:
 
     @cached_property
     def _shard_bytes(self) -> list[list[Fraction]]:
-        return [[self._bytes(x) for x in shards] for shards in self._shards]
+        return self._of_stages(lambda i: [self._bytes(x) for x in self._shards[i]])
 
     @cached_property
     def _weights(self) -> list[int]:

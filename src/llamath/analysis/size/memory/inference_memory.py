@@ -12,11 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
-from ....checkpoint.quantization.weight_format import (
-    PLAIN_FORMATS,
-    WeightFormat,
-    declared_weight_format,
-)
+from ....checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ....core.blocks import Decoder
 from ....core.expr import Expr, maximum, minimum, product, total
 from ....core.extensions.encoder_decoder import ENCODER, EncoderDecoder
@@ -712,7 +708,7 @@ def declared_dtype(model: FamilyModel) -> str:
     """Return the name of the dtype or quantization recipe that the config declares; bf16 if it
     declares none.
     """
-    return declared_weight_format(model.config.data).name
+    return model.weight_format.name
 
 
 def _declared_mtp_layers(config: Mapping[str, object]) -> int:

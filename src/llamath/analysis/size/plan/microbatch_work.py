@@ -77,12 +77,6 @@ def sum_costs(parts: Iterable[PassCost]) -> PassCost:
     return PassCost(*map(sum, zip(*parts, strict=True)))
 
 
-def cost_key(layout: Layout) -> tuple[object, ...]:
-    """The parts of a layout that decide the cost of a microbatch."""
-    degrees = (layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch)
-    return (*degrees, layout.flash, layout.sequence_parallel, _gathers_weights(layout))
-
-
 def _gathers_weights(layout: Layout) -> bool:
     return layout.zero == 3 and layout.replicas > 1
 
@@ -151,6 +145,12 @@ class MicrobatchCosts:
         self._graph = record(self.tree, new_tokens=self.context)
         self._regions = {id(x.block): x for x in self._graph.layers}
 
+    def key(self, layout: Layout) -> tuple[object, ...]:
+        """The parts of a layout that decide the cost of a microbatch."""
+        degrees = (layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch)
+        gathers = self.recipe is not None and _gathers_weights(layout)
+        return (*degrees, layout.flash, layout.sequence_parallel, gathers)
+
     def layer_cost(self, block: Block, layout: Layout) -> PassCost:
         """Return the cost of one layer."""
         return self._cached_cost(id(block), block, layout)
@@ -163,7 +163,7 @@ class MicrobatchCosts:
         return sum_costs([shared] * first + [head, shared] * last) if first or last else PassCost()
 
     def _cached_cost(self, what: object, block: Block | None, layout: Layout) -> PassCost:
-        key = (what, *cost_key(layout))
+        key = (what, *self.key(layout))
         if key not in self._costs:
             self._costs[key] = (
                 self._head_cost(layout) if block is None else self._layer_cost(block, layout)

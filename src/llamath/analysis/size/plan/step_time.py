@@ -19,7 +19,7 @@ from ....core.tree import Block
 from ....questions.layout import Layout
 from ....utils.record_type import Record
 from ...storage.parallel_layout import PipelineStage, pipeline_stages, stage_layers
-from .microbatch_work import MicrobatchCosts, PassCost, cost_key, sum_costs
+from .microbatch_work import MicrobatchCosts, PassCost, sum_costs
 from .network import Network, RankGroup, rank_group
 
 DP_OVERLAP = 0.8
@@ -133,7 +133,7 @@ class StepTimeModel:
 
     def slowest_stage(self, layout: Layout) -> tuple[PassCost, Times]:
         """The cost of a microbatch on the slowest stage and its seconds, forward and backward."""
-        key = (layout.pp, layout.interleave, *cost_key(layout))
+        key = (layout.pp, layout.interleave, *self.costs.key(layout))
         if key not in self._parts:
             self._parts[key] = [self._stage_cost(*x, layout) for x in self._distinct(layout)]
         if (again := (*key, layout.recompute)) not in self._slowest:

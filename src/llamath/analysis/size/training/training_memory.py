@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....checkpoint.naming.scheme import UnnamedWeight
-from ....checkpoint.quantization.weight_format import declared_weight_format
 from ....core.expr import Expr, maximum, total
 from ....core.tree import Stack
 from ....questions.layout import Layout
@@ -719,9 +718,7 @@ def training_dtype(model: FamilyModel) -> str:
     """Return the dtype that a model is trained in: the config's dtype, or the compute dtype of
     packed weights.
     """
-    return {"F32": "fp32", "F16": "fp16"}.get(
-        declared_weight_format(model.config.data).compute_dtype, "bf16"
-    )
+    return {"F32": "fp32", "F16": "fp16"}.get(model.weight_format.compute_dtype, "bf16")
 
 
 def _find_optimizer(name: str) -> Optimizer:

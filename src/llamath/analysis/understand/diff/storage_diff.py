@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from ....checkpoint.quantization.weight_format import declared_weight_format
 from ....utils.errors import LlamathError, UnknownQuantization
 from ....utils.record_type import Record
 from ...storage.choose_storage import weight_storage
@@ -87,7 +86,7 @@ def storage_difference(a: FamilyModel, b: FamilyModel) -> tuple[StorageDifferenc
     unknown or cannot be applied.
     """
     try:
-        formats = [declared_weight_format(x.config.data) for x in (a, b)]
+        formats = [x.weight_format for x in (a, b)]
         if all(x.recipe is None for x in formats):
             return None, ""
         left, right = (
