@@ -189,6 +189,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 				<button
 					type="button"
 					class="button"
+					tabIndex={-1} // the arrow key goes back as well
 					data-tour-go="back"
 					aria-disabled={index === 0}
 					onClick={() => move(index - 1)}

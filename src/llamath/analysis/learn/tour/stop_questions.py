@@ -24,7 +24,7 @@ TOKENS = 1000
 """The tokens T of a question about scores and FLOPs."""
 _READER = 10
 """The token whose keys are asked for."""
-_MOST_MISTAKES, _MOST_BITS = {"weights": 5}, 4
+_MOST_MISTAKES, _MOST_BITS = {"weights": 4}, 4
 _SHAPES = {"embedding", "scores"}
 """The stops of which the numbers of a result are asked besides other questions."""
 _PRODUCTS = {"qkv", "compress", "mixer_in", "gate_up", "experts"}
