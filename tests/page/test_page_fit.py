@@ -368,8 +368,9 @@ def test_formats_are_spelled_alike_in_the_page(browser: Any, tmp_path: Path) -> 
 def test_invalid_setting_leaves_the_bar_as_it_is(browser: Any, tmp_path: Path) -> None:
     height = "document.querySelector('.settings-bar').offsetHeight"
     fits = "x => { const copy = x.cloneNode(); copy.style.cssText = 'max-width: none; position: absolute'; copy.append(new Option(x.selectedOptions[0].text)); x.after(copy); const w = copy.offsetWidth; copy.remove(); return w <= x.offsetWidth }"
-    with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
+    with Tab(browser, tmp_path, page_of("deepseek-v3"), width=1440) as tab:
         before = tab.evaluate(height)
+        assert tab.is_visible("#choice-tp") and before < 60, "one row"
         tab.fill("#context", "abc")
         assert "a whole number" in tab.text_content("#context-note")
         assert tab.is_visible("#context-note") and tab.evaluate(height) == before

@@ -128,8 +128,8 @@ export function InferenceControls({ models }: { models: readonly ModelData[] }) 
 	const { gpu, count } = chosenHardware(sizesOf(model!), state);
 	const layouts = splitsOf(sizesOf(model!), count).filter((x) => x.replicas === 1);
 	const automatic = state.tp
-		? "chosen as by fit"
-		: `chosen as by fit: ${settings(model!, state).split.layout.name}`;
+		? "as fit chooses"
+		: `as fit: ${settings(model!, state).split.layout.name}`;
 	// training has GPUs of its own; a cell of the hardware chooses those that run the model
 	if (state.mode === "train") return <PrecisionControls models={models} />;
 	return (
