@@ -253,10 +253,10 @@ def _find() -> Path | None:
         from llamath_native.build import FOLDER, LIBRARY, own_paths
     except ImportError:
         raise NoLibrary("the native engine is not installed", hint=_INSTALL) from None
-    from .library_cache import find_cached
-
     if (path := FOLDER / LIBRARY).exists():
         return path
+    from .library_cache import find_cached
+
     return find_cached()[0] or find_cached(own_paths())[0]
 
 

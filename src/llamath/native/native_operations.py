@@ -88,6 +88,8 @@ class Op(Record):
     name: ClassVar[str]
     code: ClassVar[int]
     types: ClassVar[dict[str, str]] = {}  # of the fields that are packed
+    read: ClassVar[tuple[str, ...]] = ()  # the fields with views that it reads
+    written: ClassVar[tuple[str, ...]] = ()
 
     path: str  # of the block that it is part of
 
@@ -95,6 +97,8 @@ class Op(Record):
         super().__init_subclass__()
         own = cls.__dict__.get("__annotations__", {})
         cls.types = cls.types | {x: own[x] for x in cls.fields if x in own}
+        cls.read = tuple(x for x, kind in cls.types.items() if kind.startswith("Input"))
+        cls.written = tuple(x for x, kind in cls.types.items() if kind == "Output")
         if not abstract:
             cls.name, cls.code = cls.__name__, len(OPERATIONS)
             OPERATIONS.append(cls)
@@ -102,14 +106,13 @@ class Op(Record):
     @property
     def inputs(self) -> tuple[View, ...]:
         """The views that it reads."""
-        found = (getattr(self, x) for x, kind in self.types.items() if kind.startswith("Input"))
-        return tuple(x for x in found if x is not None)
+        return tuple([x for name in self.read if (x := getattr(self, name)) is not None])
 
     @property
     def outs(self) -> tuple[View, ...]:
         """The views that it writes."""
-        named = (getattr(self, x) for x, kind in self.types.items() if kind == "Output")
-        return (*named, *(x.out for x in self.all_products))
+        named = tuple([getattr(self, name) for name in self.written])
+        return (*named, *[x.out for x in self.all_products]) if self.all_products else named
 
     @property
     def all_products(self) -> Products:
@@ -119,14 +122,12 @@ class Op(Record):
     def with_views(self, change: Callable[[View], View]) -> Self:
         """Return the operation with other views: those that it reads are changed first."""
         changed: dict[str, View | Products] = {}
-        for wanted in ("Input", "Output"):
-            for name, kind in self.types.items():
-                view = getattr(self, name) if kind.startswith(wanted) else None
-                if view is not None:
-                    changed[name] = change(view)
+        for name in (*self.read, *self.written):
+            if (view := getattr(self, name)) is not None:
+                changed[name] = change(view)
         if self.all_products:
             changed["products"] = tuple(x._replace(out=change(x.out)) for x in self.all_products)
-        return self.replace(**changed)
+        return type(self)(**(vars(self) | changed))
 
     def pack(self, first_product: int) -> bytes:
         """Return the operation as `OpSpec` of the library has it."""
