@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from llamath.checkpoint.gguf_metadata import LOADED_TENSORS
+from llamath.checkpoint.gguf_metadata.loaded_tensors import LOADED_TENSORS
 from llamath.families.registry import gguf_architectures
 
 _FUSED = {

@@ -580,7 +580,7 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
                 f"{safe(text)} has neither config.json nor params.json, and no checkpoint"
             )
         from .checkpoint.formats.folder_kind import kind_error
-        from .checkpoint.gguf_metadata import count_hint
+        from .checkpoint.gguf_metadata.gguf_header import count_hint
 
         if (other := kind_error(text)) is not None:
             raise UnknownModel(str(other), hint=other.hint)
@@ -1023,7 +1023,7 @@ def _check_gguf_matches_metadata(model: FamilyModel, manifest: Manifest) -> Fami
     """Return the model if the tensors of its GGUF file match the metadata; with a note if only
     the number of parameters does.
     """
-    from .checkpoint.gguf_metadata import is_auxiliary_tensor
+    from .checkpoint.gguf_metadata.loaded_tensors import is_auxiliary_tensor
 
     expected = {x.name: tuple(map(int, x.shape)) for x in model.scheme("gguf").tensors(model.tree)}
     layers = model.tree.own_layers
@@ -1055,7 +1055,7 @@ def _check_gguf_matches_metadata(model: FamilyModel, manifest: Manifest) -> Fami
 
 def _metadata_error(reason: str) -> UnknownModel:
     """Return an error about a GGUF file whose metadata describe no model."""
-    from .checkpoint.gguf_metadata import count_hint
+    from .checkpoint.gguf_metadata.gguf_header import count_hint
 
     check = Call("verify", Name("path"))
     return UnknownModel(reason, hint=f"{count_hint()}; {check} lists the differences")

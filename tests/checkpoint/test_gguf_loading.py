@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.catalog import presets
-from llamath.checkpoint.gguf_metadata import loading_problems
+from llamath.checkpoint.gguf_metadata.loaded_tensors import loading_problems
 from llamath.cli import cli
 from llamath.conversion.gguf_model_keys import gguf_model_keys
 from llamath.utils.errors import ConvertError, LlamathError

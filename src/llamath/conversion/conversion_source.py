@@ -12,7 +12,7 @@ from ..analysis.check.verify.verify_tensors import Finding
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.dtypes import find_dtype
 from ..checkpoint.formats.source import LocalFile
-from ..checkpoint.gguf_metadata import ROPE_FREQS
+from ..checkpoint.gguf_metadata.gguf_rope import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies
 from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of

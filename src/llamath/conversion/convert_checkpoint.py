@@ -13,7 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
-from ..checkpoint.gguf_metadata import loader_version, loading_problems, loads_mtp_layers
+from ..checkpoint.gguf_metadata.loaded_tensors import (
+    loader_version,
+    loading_problems,
+    loads_mtp_layers,
+)
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..families.registry import Family, find_family
 from ..model import FamilyModel

@@ -1,19 +1,18 @@
-"""What the GGUF metadata of several families have in common."""
+"""What the GGUF metadata of several families have in common.
+
+The readers of headers are imported inside functions: most models that are loaded are no GGUF files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, rotary_dim_keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import head_dim, window_keys
-from ..checkpoint.gguf_metadata.gguf_rope import (
-    read_rope_parameters,
-    read_rope_scaling,
-    rope_scaling_keys,
-    rope_theta,
-)
 from ..core.positions import LongRope, YarnRope
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 QUERY_SCALE_UNSTATED = "the scale of the scores (query_pre_attn_scalar); using llama.cpp's"
 
@@ -26,6 +25,8 @@ def query_scale(unscaled_layers: int) -> Callable[[GGUFHeader], Keys]:
     """
 
     def read(h: GGUFHeader) -> Keys:
+        from ..checkpoint.gguf_metadata.gguf_keys import head_dim
+
         width, heads = h.required("embedding_length"), h.required("attention.head_count")
         size = width // heads if h.layers == unscaled_layers else head_dim(h)
         return {"query_pre_attn_scalar": size} if size else {}
@@ -37,6 +38,8 @@ def read_ministral_rope(h: GGUFHeader) -> Keys:
     """Return the positions of Ministral and Mistral 4: YaRN, with a temperature that grows with
     the position.
     """
+    from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters
+
     rope = read_rope_parameters(h)
     if rope["rope_type"] == "yarn":
         is_mla = h.arch == "mistral4"
@@ -60,6 +63,8 @@ def read_ministral_rope(h: GGUFHeader) -> Keys:
 
 def read_mla_rope(h: GGUFHeader) -> Keys:
     """Return DeepSeek's positions, whose scaling also scales the scores."""
+    from ..checkpoint.gguf_metadata.gguf_rope import read_rope_scaling, rope_theta
+
     scaling = read_rope_scaling(h)
     return {"rope_theta": rope_theta(h)} | (
         {"rope_scaling": scaling | mscale(h)} if scaling else {}
@@ -80,6 +85,8 @@ def mscale(h: GGUFHeader) -> Keys:
 
 def mla_keys(f: GGUFFacts) -> Keys:
     """Return the positions of latent attention: YaRN's multipliers are stored as one number."""
+    from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
+
     groups = f.moe.expert_groups if f.moe is not None else None
     if groups is not None and groups.top_scores == 1:
         f.notes.append(
@@ -97,6 +104,8 @@ def mla_keys(f: GGUFFacts) -> Keys:
 
 def rope_keys(f: GGUFFacts) -> Keys:
     """Return the base and the scaling of positions, for families that read them together."""
+    from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
+
     return {"rope.freq_base": f.rope.theta if f.rope else None} | rope_scaling_keys(f)
 
 
@@ -107,11 +116,15 @@ def fused_heads_keys(f: GGUFFacts) -> Keys:
 
 def unscaled_positions_keys(f: GGUFFacts) -> Keys:
     """Return that positions are not scaled, where they are not."""
+    from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
+
     return {} if rope_scaling_keys(f) else {"rope.scaling.type": "none"}
 
 
 def windowed_phi_keys(f: GGUFFacts) -> Keys:
     """Phi-3: llama.cpp assumes a window where none is written."""
+    from ..checkpoint.gguf_metadata.gguf_keys import window_keys
+
     rope = f.rope
     original = (
         rope.original_context

@@ -27,9 +27,6 @@ NAMES = Scheme(
 """Tensor names of Microsoft's own modeling code, which is older than the class in transformers."""
 
 
-# Microsoft's own files have one fused matrix
-
-
 @family(
     "phi-msft",
     name="phi",
@@ -38,7 +35,7 @@ NAMES = Scheme(
     gguf_arch="phi2",
     gguf_metadata=GGUFMetadata(
         keys=f"{ROTARY} layer_norm_eps rotary_dim",
-        applies=lambda h: h.has_tensor(".attn_qkv.weight"),
+        applies=lambda h: h.has_tensor(".attn_qkv.weight"),  # one fused matrix
     ),
 )
 def phi_msft(c: Config) -> Decoder:

@@ -424,7 +424,6 @@ _TABLE = (
         value=lambda f: f.first.score_transform.softcap,
     ),
     _real("clip_qkv", "attention.clamp_kqv"),
-    _count("num_kv_shared_layers", "attention.shared_kv_layers"),
     _tensor("attention_bias", ".attn_q.bias", ".attn_qkv.bias"),
     _tensor("use_qk_norm", ".attn_q_norm.weight"),
     _computed("no_bias", lambda h: not h.has_tensor(".attn_output.bias")),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...checkpoint.formats.dtypes import GGML
 from ...checkpoint.formats.gguf import ARRAY, BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Kind
-from ...checkpoint.gguf_metadata import MetadataValue
+from ...checkpoint.gguf_metadata.gguf_keys import MetadataValue
 from ...model import FamilyModel
 from ...utils.errors import ConvertError
 from ..gguf_model_keys import GGUFKeys

@@ -21,7 +21,7 @@ from ...checkpoint.formats.sentencepiece import (
     parse_sentencepiece,
 )
 from ...checkpoint.formats.source import LocalFile
-from ...checkpoint.gguf_metadata import MetadataValue
+from ...checkpoint.gguf_metadata.gguf_keys import MetadataValue
 from ...tokenizers.pretokenizers import SPLIT_PATTERNS
 from ...utils.errors import LlamathError
 from ...utils.strict_json import parse_json, read_json
