@@ -360,9 +360,7 @@ def _with_stacks(tensors: Iterable[QuantizedTensor], to: str) -> Iterator[Quanti
 def _gguf_tensors(
     model: FamilyModel, packer: WeightFormat, *, mtp: bool = False, with_copies: bool = True
 ) -> Iterator[QuantizedTensor]:
-    """Yield the tensors of the main model, or with `mtp` those of layers for multi-token
-    prediction.
-    """
+    """Yield the tensors of the main model, or with `mtp` those of multi-token prediction."""
     model.scheme("gguf")  # raises the error of a family without GGUF names
     gguf = gguf_naming(model)
     assert gguf is not None

@@ -23,9 +23,7 @@ from .weight_bytes import MAX_LISTED_LAYERS, StoredWeight, WeightStorage
 
 
 class RecipeMatrix(NamedTuple):
-    """The matrices with one stored name that a recipe stores in the same way, or leaves as they
-    are.
-    """
+    """Matrices with one stored name that a recipe stores alike, or leaves as they are."""
 
     name: str  # of the module, with `{l}` and `{e}`
     out: int
@@ -224,9 +222,7 @@ def cache_scale_modules(
 
 
 class _RecipeTensor(NamedTuple):
-    """The leaves of one stored tensor, concatenated, in a block; `kind` is empty if it is no
-    matrix.
-    """
+    """The leaves of a stored tensor in a block, in order; `kind` is empty if it is no matrix."""
 
     name: str
     leaves: tuple[Folded, ...]
@@ -281,9 +277,7 @@ def unpacked_dtype(x: Folded, packer: WeightFormat) -> str:
 
 
 class _ChosenTensor(NamedTuple):
-    """A tensor in the layers, and for the number of experts, for which a recipe makes the same
-    choice.
-    """
+    """A tensor in the layers, of so many experts, for which a recipe makes one choice."""
 
     tensor: _RecipeTensor
     choice: Choice
@@ -312,9 +306,7 @@ class _ChosenTensor(NamedTuple):
         return RecipeMatrix(self.tensor.name, out, into, self.choice, layers, self.copies)
 
     def weights(self, packer: WeightFormat) -> Iterator[StoredWeight]:
-        """Yield the leaves with their bytes; what the leaves of a tensor share counts for the
-        first.
-        """
+        """Yield the leaves with their bytes; what they share counts for the first."""
         leaves, to = self.tensor.leaves, self.choice.format
         layers = () if self.layers == (-1,) else self.layers
         if to is None:

@@ -73,9 +73,7 @@ _FOUR_BITS = ("q4_k_m", "awq", "gptq", "bnb-nf4")
 
 
 def parse_weight_format(name: str) -> WeightFormat:
-    """Parse a dtype or quantization scheme: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`,
-    `q4_k-pure`.
-    """
+    """Parse a dtype or a format: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`, `q4_k-pure`."""
     word = name.strip().lower()
     word = _ALIASES.get(word, word)
     if (dtype := find_dtype(word)) is not None and dtype.short_name in PLAIN_FORMATS:

@@ -77,9 +77,7 @@ def _part(text: str) -> MatrixPart:
 
 
 def parts(*texts: str) -> tuple[MatrixPart, ...]:
-    """Return tensors from their suffix, dtype and axes: `.qzeros I32 in/128 out/8`; empty texts
-    are none.
-    """
+    """Return tensors from texts, `.qzeros I32 in/128 out/8`; empty texts are none."""
     return tuple(_part(x) for x in texts if x)
 
 
@@ -134,9 +132,7 @@ class MatrixFormat(Record):
         return _bytes(self.parts, out, into)
 
     def scale_elements(self, out: int, into: int) -> int:
-        """Return the elements stored for a matrix in addition to its values: scales, zero
-        points, indices.
-        """
+        """Return the elements stored besides the values: scales, zero points, indices."""
         return sum(prod(x.shape) for x in self.tensors(out, into)[1:])
 
     def expression(self, out: int, into: int) -> Expr:

@@ -47,9 +47,7 @@ SCALE_DTYPES = ("F16", "BF16", "F32")
 
 
 class Packing(NamedTuple):
-    """The role of a stored tensor in a quantized weight: its values, or data needed to unpack
-    them.
-    """
+    """The role of a stored tensor in a quantized weight: its values, or what unpacks them."""
 
     kind: str
     weight: str  # the name that the weight would have if it were not quantized
@@ -95,9 +93,7 @@ class PackedWeight(NamedTuple):
 
     @property
     def is_outputs_first(self) -> bool:
-        """Whether the values are [out, in] also where the model stores the plain matrix
-        transposed.
-        """
+        """Whether values are [out, in] also where the plain matrix is stored transposed."""
         return self.kind in _OUTPUTS_FIRST
 
 
@@ -157,9 +153,7 @@ class Detection:
         return companions
 
     def record(self, x: Tensor, values: Packing, roles: Mapping[str, str]) -> None:
-        """Record the values of a weight, and those of its companions, given as name → role, that
-        exist.
-        """
+        """Record the values of a weight, and its companions, name → role, that exist."""
         self.packings[x.name] = values
         for name, role in roles.items():
             if name in self.tensors:

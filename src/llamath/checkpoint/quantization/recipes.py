@@ -63,9 +63,7 @@ class Choice(NamedTuple):
 
 
 class CacheScales(NamedTuple):
-    """The scales of a KV cache that are stored in each attention block, one for keys and one for
-    values.
-    """
+    """Scales of a KV cache that are stored in each attention block, for keys and for values."""
 
     dtype: str
     # named after the projections, `k_proj.k_scale`; else after the block, `self_attn.k_scale`

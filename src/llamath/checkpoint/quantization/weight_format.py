@@ -55,9 +55,7 @@ class WeightFormat(Record):
 
     @property
     def compute_rate(self) -> str:
-        """The GPU rate that applies to products of packed matrices; empty: that of
-        `compute_dtype`.
-        """
+        """The GPU rate of products of packed matrices; empty: that of `compute_dtype`."""
         return self.own_rate if self.matrix is None else self.matrix.compute_rate
 
     @property

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
+from ....checkpoint.quantization.matrix_formats import MatrixFormat
 from ....checkpoint.quantization.producers.awq import awq_format
 from ....checkpoint.quantization.producers.gptq import gptq_format
 from ....checkpoint.quantization.shared.fp4 import mxfp4_format, nvfp4_format
 from ....checkpoint.quantization.shared.scaled_bytes import fp8_format, fp8_rows_format
-from ....utils.record_type import Record
 
 
-class ScaleLayout(Record):
+class ScaleLayout(NamedTuple):
     """The elements stored for a matrix in addition to its values, such as scales."""
 
     name: str
-    elements: Callable[[int, int], int]  # of outputs and inputs
+    format: MatrixFormat
     formula: str
 
+    def elements(self, out: int, into: int) -> int:
+        """Return the number of these elements for a matrix of this shape."""
+        return self.format.scale_elements(out, into)
 
+
+_GROUPS = {n: f"out·in/{n} + out·in/{8 * n:,}" for n in (128, 64, 32)}
 _LAYOUTS = (
+    *(ScaleLayout(f"AWQ, groups of {n}", awq_format(n), x) for n, x in _GROUPS.items()),
     *(
-        ScaleLayout(
-            name=f"AWQ, groups of {n}",
-            elements=awq_format(n).scale_elements,
-            formula=f"out·in/{n} + out·in/{8 * n:,}",
-        )
-        for n in (128, 64, 32)
+        ScaleLayout(f"GPTQ, groups of {n}", gptq_format(4, n), f"{x} + in")
+        for n, x in _GROUPS.items()
     ),
-    *(
-        ScaleLayout(
-            name=f"GPTQ, groups of {n}",
-            elements=gptq_format(4, n).scale_elements,
-            formula=f"out·in/{n} + out·in/{8 * n:,} + in",
-        )
-        for n in (128, 64, 32)
-    ),
-    ScaleLayout(name="MXFP4", elements=mxfp4_format().scale_elements, formula="out·⌈in/32⌉"),
-    ScaleLayout(name="NVFP4", elements=nvfp4_format().scale_elements, formula="out·⌈in/16⌉ + 2"),
-    ScaleLayout(
-        name="blocks of 128×128",
-        elements=fp8_format().scale_elements,
-        formula="⌈out/128⌉·⌈in/128⌉",
-    ),
-    ScaleLayout(name="rows", elements=fp8_rows_format().scale_elements, formula="out"),
-    ScaleLayout(name="matrices", elements=fp8_format(None).scale_elements, formula="1"),
+    ScaleLayout("MXFP4", mxfp4_format(), "out·⌈in/32⌉"),
+    ScaleLayout("NVFP4", nvfp4_format(), "out·⌈in/16⌉ + 2"),
+    ScaleLayout("blocks of 128×128", fp8_format(), "⌈out/128⌉·⌈in/128⌉"),
+    ScaleLayout("rows", fp8_rows_format(), "out"),
+    ScaleLayout("matrices", fp8_format(None), "1"),
 )
 SCALE_LAYOUTS = {x.name: x for x in _LAYOUTS}

@@ -42,9 +42,7 @@ def _size(config: Keys, key: str, default: int, most: int = 1 << 10) -> int:
 
 
 def _detect(d: Detection, x: Tensor) -> None:
-    """Detect `X.codes` with codebooks that have the size of a group, and a scale for each row of
-    groups.
-    """
+    """Detect `X.codes`, with codebooks of groups and a scale for each row of groups."""
     base = x.name.removesuffix("codes")
     books, scale = (d.get(f"{base}{end}", *SCALE_DTYPES) for end in ("codebooks", "scales"))
     if base == x.name or books is None or scale is None:

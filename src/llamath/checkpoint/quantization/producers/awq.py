@@ -62,9 +62,7 @@ def _named(word: str) -> WeightFormat | None:
 
 
 def _like_awq(key: str) -> str:
-    """Translate by the rules of transformers and of AutoAWQ, which looks for it anywhere in the
-    name.
-    """
+    """Translate as transformers, and as AutoAWQ, which looks for it anywhere in the name."""
     return f"{like_transformers(key)}|{inside_name(key)}"
 
 

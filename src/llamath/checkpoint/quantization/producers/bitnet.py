@@ -38,9 +38,7 @@ def _detect(d: Detection, x: Tensor) -> None:
 
 
 def _open(m: StoredMatrix) -> Rows:
-    """A byte holds the values of four rows, which are quarters of the matrix apart, as 2 bits
-    each, plus 1.
-    """
+    """A byte holds values of four rows, a quarter of the matrix apart, as 2 bits each, plus 1."""
     np = require_numpy()
     values = m.raw("values")
     m.check("values", values.shape, (-(-m.out // 4), m.into))

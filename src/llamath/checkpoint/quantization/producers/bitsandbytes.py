@@ -213,9 +213,7 @@ _SCALE_ERROR = 2
 
 
 class _TableSteps(Record):
-    """Positions in a table, which ends at the largest value of a block, so that nothing lies
-    beyond it.
-    """
+    """Positions in a table; nothing lies beyond its ends, the largest values of a block."""
 
     def moved(
         self,

@@ -333,9 +333,7 @@ def _detect_packed(d: Detection, x: Tensor) -> None:
 
 
 def _row_lengths(d: Detection, x: Tensor, weight: str) -> set[int] | None:
-    """Return the row lengths that agree with the group index or the packed zeros; None if there
-    are neither.
-    """
+    """Return the row lengths that agree with group index or packed zeros; None without them."""
     words = x.shape[-1]
     if (index := d.get(f"{weight}_g_idx", "I32", "I64")) is not None:
         is_possible = any(-(-index.elements * b // 32) == words for b in range(1, 9))
@@ -361,9 +359,7 @@ def _row_length(packed: int, scales: int, bits: int, group: int | None) -> int:
 
 
 def _open_packed(m: StoredMatrix) -> Rows:
-    """Rows packed densely with an offset of half the range; zero points are packed along the
-    outputs.
-    """
+    """Rows packed densely, plus half the range; zero points are packed along the outputs."""
     np = require_numpy()
     words, scale = m.raw("values"), m.floats("weight_scale")
     bits = int(re.sub(r"\D", "", m.weight.kind))
@@ -391,9 +387,7 @@ def _open_packed(m: StoredMatrix) -> Rows:
 
 
 def _open_sparse(m: StoredMatrix) -> Rows:
-    """The values that are not zero, and a bit for each value, the lowest first; the values may
-    be quantized.
-    """
+    """The values that are not zero, perhaps quantized, and a bit for each, the lowest first."""
     np = require_numpy()
     numbers, bits, dtype = m.raw("values").reshape(-1), m.raw("bitmask"), m.dtype("values")
     m.check("a bitmask", bits.shape, (m.out, -(-m.into // 8)))

@@ -100,9 +100,7 @@ def _read(config: Keys, dtype: str) -> Recipe:
 
 
 def _detect(d: Detection, x: Tensor) -> None:
-    """Detect `X.W_q`, whose shape is in a tensor of its own; the number of bits follows from the
-    scales.
-    """
+    """Detect `X.W_q`, whose shape is a tensor; the number of bits follows from the scales."""
     base = x.name.removesuffix("W_q")
     scale, shape = d.get(f"{base}scale", *SCALE_DTYPES), d.get(f"{base}shape", "I64")
     if base == x.name or scale is None or shape is None or not scale.elements:

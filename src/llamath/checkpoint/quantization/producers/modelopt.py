@@ -228,9 +228,7 @@ def formats_of_table(layers: Iterable[str], choose: Callable[[Matrix], Choice]) 
 
 
 def _detect(d: Detection, x: Tensor) -> None:
-    """Detect INT4: two rows in a byte, with a scale for each group of at least 32 inputs of every
-    row.
-    """
+    """Detect INT4: two rows in a byte, a scale for each group of 32 inputs or more."""
     scale = d.get(f"{x.name}_scale", *SCALE_DTYPES)
     if scale is None or not x.name.endswith(".weight"):
         return
@@ -242,9 +240,7 @@ def _detect(d: Detection, x: Tensor) -> None:
 
 
 def _open(m: StoredMatrix) -> Rows:
-    """Two outputs in a byte, the even one in the low half, a scale for each group, and one for
-    each input.
-    """
+    """Two outputs in a byte, the even one low; scales of groups, and one for each input."""
     np = require_numpy()
     octets, scale = m.raw("values"), m.floats("weight_scale")
     m.check("values", octets.shape, (-(-m.out // 2), m.into))

@@ -60,9 +60,7 @@ def _static_parts(keys: Keys, dtype: str) -> tuple[MatrixPart, ...]:
 
 
 def _weight_parts(stages: Sequence[Keys], dtype: str) -> tuple[str, tuple[str, ...], str]:
-    """Return the name, the tensors and the GPU rate of a weight, which may be quantized in two
-    stages.
-    """
+    """Return name, tensors and GPU rate of a weight, quantized in one stage or two."""
     kinds = tuple(str(x.get("dtype")) for x in stages)
     schemes = tuple(str(x.get("qscheme")) for x in stages)
     group, first = stages[0].get("group_size"), _scale_dtype(stages[0], dtype)
@@ -161,9 +159,7 @@ asked one by one."""
 
 
 def _number_types(config: Keys, weight: str) -> tuple[str, ...]:
-    """Return the number types of a weight, one for each stage; none if the config does not
-    tell.
-    """
+    """Return the number types of a weight, one for each stage; none if it is not told."""
     layers = config.get("layer_quant_config")
     overrides = mapping(layers)
     if not _last_names or _last_names[0][0] is not layers:
@@ -225,9 +221,7 @@ def _detect_int4(d: Detection, x: Tensor) -> None:
 
 
 def _open_mxfp6(m: StoredMatrix) -> Rows:
-    """Four numbers in three bytes, the lowest bits first, in E2M3 or E3M2, with an exponent for
-    32 of them.
-    """
+    """Four numbers in three bytes, lowest bits first, with an exponent for 32 of them."""
     np = require_numpy()
     octets, bits = m.raw("values"), _FP6_MANTISSA_BITS[_type_of(m, 0, list(_FP6_MANTISSA_BITS))]
     m.check("values", octets.shape, (m.out, m.into // 4 * 3))

@@ -88,9 +88,7 @@ def _unsigned(_: OpenedPacked, bits: int) -> tuple[int, int]:
 
 
 class WholeNumbers(Record):
-    """Codes that are whole numbers, with a scale for their group: all are read once as 0 and once
-    as 1.
-    """
+    """Codes that are whole numbers, with a scale for their group; read once as 0, once as 1."""
 
     bits: Callable[[OpenedPacked], int] = staticmethod(_bits_of_rows)
     codes: Callable[[OpenedPacked, int], tuple[int, int]] = staticmethod(_unsigned)

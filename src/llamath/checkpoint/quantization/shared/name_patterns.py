@@ -92,7 +92,5 @@ def marked_regex(key: str) -> str:
 
 
 def whole_regex(key: str) -> str:
-    """Translate a regular expression of the whole name; other names match exactly, or as a
-    parent.
-    """
+    """Translate a regular expression of the whole name; others match exactly, or as a parent."""
     return "" if re.fullmatch(_PLAIN, key) else f"(?:{key})$"

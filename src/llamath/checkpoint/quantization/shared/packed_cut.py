@@ -142,9 +142,7 @@ def group_size(x: CutWeight) -> int:
 
 
 def cut_groups(x: CutWeight) -> dict[str, StoredCut]:
-    """Cut scales and zero points by groups of inputs; one scale for all inputs is whole on every
-    rank.
-    """
+    """Cut scales and zeros by groups of inputs; one for all inputs is whole on every rank."""
     names = [name for name, packing in x.packings.items() if packing.role in ("scale", "zero")]
     size = group_size(x)
     return {

@@ -46,9 +46,7 @@ def mapping(value: object) -> Keys:
 
 
 def strings(config: Keys, *keys: str) -> tuple[str, ...] | None:
-    """Return the first list of names that a config has under one of these keys; None if it has
-    none.
-    """
+    """Return the first list of names under one of these keys; None if there is none."""
     for key in keys:
         value = config.get(key)
         if isinstance(value, str):

@@ -23,9 +23,7 @@ Quark's."""
 
 
 class StoredMatrix:
-    """The stored tensors of one matrix, by the last part of their names, with their bytes as
-    arrays.
-    """
+    """The stored tensors of one matrix, by the last part of their names, as arrays."""
 
     def __init__(self, x: PackedWeight, arrays: Arrays, config: Mapping[str, Any]) -> None:
         self.weight, self.config, self.arrays = x, config, arrays
