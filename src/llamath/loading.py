@@ -30,7 +30,6 @@ from .families.counted_models import CountedModel, find_counted
 from .families.latent_params import is_latent, parse_latent_params
 from .families.multimodal_registry import INNER_KEY, TEXT_KEYS, Wrapper, find_wrapper
 from .families.registry import FAMILIES, Family, find_family, other_ways, type_of_architecture
-from .generic.module_tree import module_tree
 from .model import FamilyModel, Model, TensorModel, with_family
 from .utils.access import is_restricted, may_read
 from .utils.errors import (
@@ -325,6 +324,7 @@ def _open_files(location: str) -> OpenedCheckpoint | None:
 def _load_via_transformers(config: FoundConfig, changes: Keys) -> TensorModel:
     """Load the model that transformers builds of a configuration."""
     from .checkpoint.quantization_section import quantization_section
+    from .generic.module_tree import module_tree
     from .generic.transformers_process import build_in_transformers
 
     keys = dict(config.keys or {})
@@ -369,6 +369,7 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> TensorModel:
 def _load_counted(kind: CountedModel, config: FoundConfig, changes: Keys) -> TensorModel:
     """Load a model that is counted, but not computed."""
     from .generic.counted_tensors import counted_tensors
+    from .generic.module_tree import module_tree
 
     keys = _with_changes(config.keys or {}, changes)
     read = Config(keys, config.source, preferred=frozenset(changes))
@@ -413,6 +414,7 @@ def _load_live(given: Any) -> Model:
     configuration describes, else its own tensors.
     """
     from .generic.live_objects import differences, read_module, read_state_dict
+    from .generic.module_tree import module_tree
 
     live = read_module(given) if isinstance(given, _Module) else read_state_dict(given)
     source, notes, passes = f"the given {live.what}", [*live.notes], None

@@ -19,13 +19,13 @@ from .core.parameter_count import Count, Parameters, TensorParameters, count_par
 from .core.tree import Block, Leaf, walk
 from .families.counted_models import ENCODER_NOTE, CountedModel
 from .families.registry import Family
-from .generic.module_tree import StateTensor, module_tree
 from .utils.errors import LlamathError, UnknownModel, safe
 from .utils.record_type import Record
 
 if TYPE_CHECKING:
     from .catalog import Preset
     from .checkpoint.quantization.weight_format import WeightFormat
+    from .generic.module_tree import StateTensor
     from .web.notebook import NotebookPage
 
 
@@ -273,6 +273,8 @@ class TensorModel(BaseModel):
     def untied(self, names: Collection[str], note: str) -> TensorModel:
         """Return the model whose tensors of these names share no values with others."""
         tensors = tuple(x._replace(tied="") if x.name in names else x for x in self.tensors)
+        from .generic.module_tree import module_tree
+
         return self.replace(tree=module_tree(tensors), tensors=tensors, notes=(*self.notes, note))
 
     def __repr__(self) -> str:

@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..render.progress import without_progress
-from ..render.table import bold, terminal_lines
 from ..utils.errors import FormatError, LlamathError, RemoteError, safe
 from ..utils.write_whole_file import write_whole_file
 
@@ -154,6 +153,7 @@ def echo_report(report: Report, form: str | None, parts: Iterable[Part] | None =
         echo(report.short_text())
     else:
         from ..render.report_text import report_text
+        from ..render.table import bold, terminal_lines
 
         text = report.terminal_text() if parts is None else report_text(report, parts)
         echo(text)
