@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from llamath.web.gallery.site_files import MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
 from support.browser_page import (
     EMPTY,
+    at_widths,
     browser,
     go_to,
     lent_page,
@@ -389,6 +391,13 @@ def test_points_are_links_reached_by_arrow_keys(browser: Any, site: Path) -> Non
 def test_timeline_has_a_line_for_each_organization(browser: Any, site: Path) -> None:
     with SiteTab(browser, site, "#view=timeline") as tab:
         assert tab.locator(".points a").count() == 8  # each model with a date
+        dates = """[...document.querySelectorAll('.picture svg text.tabular')].map((x) => [x.parentNode, x.getBoundingClientRect()])
+          .map(([group, box]) => [group.querySelector('path').getBoundingClientRect().x, box.x, box.right])"""
+        for _ in at_widths(tab, 390, 768, 1440):
+            marks = sorted(tab.evaluate(dates))
+            steps = [b[0] - a[0] for a, b in pairwise(marks)]
+            assert len(marks) >= 3 and max(steps) < 1.03 * min(steps), "at equal distances"
+            assert all(a[2] + 4 < b[1] for a, b in pairwise(marks)), "no two dates meet"
         tab.select_option("#only", "Meta")
         assert set(tab.locator(".point-name").all_text_contents()) == {"Llama 2 7B", "Llama 3 8B"}
         tab.click("button[data-value=family]")

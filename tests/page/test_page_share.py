@@ -460,6 +460,13 @@ def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("deepseek-v3"), width=1440) as tab:
         tab.click("[data-part=parameters]")
         wait_until_drawn(tab)
+        # embedding, dense layers, layers with experts, norm and head: in letters and in numbers
+        assert tab.locator("dialog pre >> nth=0").locator("br").count() == 2 * 4
+        tab.set_viewport_size({"width": 390, "height": 844})
+        end = tab.locator("dialog >> text=Close").bounding_box()
+        assert end["y"] + end["height"] < 844, "without scrolling"
+        tab.set_viewport_size({"width": 1440, "height": 800})
+        wait_until_drawn(tab)
         count = "[...document.querySelectorAll('main *')].filter((x) => x.checkVisibility()).length"
         before = tab.evaluate(count)
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")

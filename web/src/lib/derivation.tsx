@@ -37,10 +37,9 @@ export function Formula({ lines }: { lines: (string | false | null | undefined)[
 				.filter((x): x is string => typeof x === "string" && x !== "")
 				.map((line, i) => [
 					i > 0 && "\n= ",
-					...(line.length > LONG ? summandsOf(line) : [line]).map((x, j) => [
-						j > 0 && <br />,
-						x,
-					]),
+					...(line.length > LONG && !line.includes("\n") ? summandsOf(line) : [line]).map(
+						(x, j) => [j > 0 && <br />, x],
+					),
 				])}
 		</pre>
 	);

@@ -235,7 +235,7 @@ def _row(
 
 
 def _in_short(n: int, unit: str, format_short: Callable[[int], str]) -> list[str]:
-    return ["in short", f"{int(n):,} {unit}", format_short(n)]
+    return ["rounded", f"{int(n):,} {unit}", format_short(n)]
 
 
 def _formula(n: int | None, unit: str) -> list[str]:

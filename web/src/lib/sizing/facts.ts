@@ -40,12 +40,12 @@ export function memoryFacts(gpu: Gpu): ComponentChildren[] {
 
 export const bandwidthFacts = (gpu: Gpu, shown: string): ComponentChildren[] => [
 	fact("memory bandwidth", BigInt(gpu.bandwidth), "bytes per second"),
-	formula("in short", `${grouped(gpu.bandwidth)} bytes per second`, shown),
+	formula("rounded", `${grouped(gpu.bandwidth)} bytes per second`, shown),
 	gpu.source,
 ];
 export const peakFacts = (gpu: Gpu, dtype: string, shown: string): ComponentChildren[] => [
 	fact(`dense peak in ${dtype}`, BigInt(gpu.flops[dtype]!), "FLOP/s"),
-	formula("in short", `${grouped(gpu.flops[dtype]!)} FLOP/s`, shown),
+	formula("rounded", `${grouped(gpu.flops[dtype]!)} FLOP/s`, shown),
 	gpu.source,
 ];
 

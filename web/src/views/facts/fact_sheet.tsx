@@ -204,7 +204,7 @@ export function Weights({ model }: { model: ModelData }) {
 			lines: [
 				x.released && "the format of the released weights",
 				known && formula(...known.of, `${grouped(x.bytes)} bytes`),
-				formula("in short", `${grouped(x.bytes)} bytes`, shortFileSize(x.bytes)),
+				formula("rounded", `${grouped(x.bytes)} bytes`, shortFileSize(x.bytes)),
 				...inBytes(x.bytes),
 			],
 		};

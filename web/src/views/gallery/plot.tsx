@@ -30,8 +30,8 @@ const valueOf = (x: Entry, key: string): number | null => {
 	return value !== null && value > 0 ? value : null;
 };
 
-/** The room of a date's label, and between the frame and the first and last mark. */
-const [LABEL, EDGE] = [90, 10];
+/** The room of the labels of a month and a year, and between the frame and the outer marks. */
+const [MONTH, YEAR, EDGE] = [100, 54, 10];
 
 interface Axis {
 	at: (value: number) => number;
@@ -50,8 +50,8 @@ function tickText(key: string, value: number): string {
 /** The months of a mark at every one: a quarter, half a year, years. */
 const EVERY = [3, 6, 12, 24, 60, 120, 240];
 
-/** The beginnings of months around two dates, at most so many at equal distances. */
-function monthsBetween(least: number, most: number, count: number): number[] {
+/** Beginnings of months around two dates at equal distances, as many as there is room for. */
+function monthsBetween(least: number, most: number, room: number): number[] {
 	const monthOf = (x: number) => {
 		const date = new Date(x);
 		return 12 * date.getUTCFullYear() + date.getUTCMonth();
@@ -59,7 +59,8 @@ function monthsBetween(least: number, most: number, count: number): number[] {
 	for (const every of EVERY) {
 		const first = Math.floor(monthOf(least) / every);
 		const last = Math.floor(monthOf(most) / every) + 1;
-		if (last - first > count && every !== EVERY.at(-1)) continue;
+		const isFull = (last - first) * (every % 12 ? MONTH : YEAR) > room;
+		if (isFull && every !== EVERY.at(-1)) continue;
 		return Array.from({ length: last - first + 1 }, (_, i) =>
 			Date.UTC(1970, (first + i) * every - 12 * 1970),
 		);
@@ -74,7 +75,7 @@ export function axis(key: string, values: number[], from: number, to: number): A
 			from + Math.sign(to - from) * EDGE,
 			to - Math.sign(to - from) * EDGE,
 		] as const;
-		const months = monthsBetween(least, most, Math.abs(inner[1] - inner[0]) / LABEL);
+		const months = monthsBetween(least, most, Math.abs(inner[1] - inner[0]));
 		const scale = scaleLinear([months[0]!, months.at(-1)!], inner);
 		const isYears = months.every((x) => !new Date(x).getUTCMonth());
 		return {

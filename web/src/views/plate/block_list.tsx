@@ -414,7 +414,8 @@ export function Totals({
 	return (
 		<>
 			{total("parameters", "parameters")} parameters · {total("flops", "FLOPs")} FLOPs for{" "}
-			{grouped(variables.T!)} tokens × {grouped(variables.B!)} ·{" "}
+			{variables.T === 1n ? "1 token" : `${grouped(variables.T!)} tokens`}
+			{variables.B === 1n ? "" : ` of ${grouped(variables.B!)} sequences each`} ·{" "}
 			{total("keeps", "elements in the cache")} cached elements
 		</>
 	);
