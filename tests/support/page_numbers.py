@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from support.browser_page import wait_until_drawn
+from support.browser_page import go_to
 
 COLLECT_NUMBERS_JS = """([excluded, names, within]) => {
   HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
@@ -77,11 +77,7 @@ def unexplained_numbers(
     tab: Any, data: dict[str, Any], at: str, within: str, excluded: Sequence[str] = ()
 ) -> list[tuple[str, ...]]:
     """Return the numbers of a state, in the elements that `within` selects, without a derivation that contains them."""
-    tab.evaluate("at => { location.hash = at }", at)
-    tab.wait_for_function(
-        "at => location.hash === at && !document.querySelector('dialog[open]')", arg=at
-    )
-    wait_until_drawn(tab)
+    go_to(tab, at)
     found = tab.evaluate(COLLECT_NUMBERS_JS, [", ".join(excluded), names_with_digits(data), within])
     assert found, (at, within)
     return [
@@ -120,11 +116,7 @@ OPEN_NUMBERS_JS = """(within) => {
 
 def opened_numbers(tab: Any, at: str, within: str) -> list[tuple[str, list[str]]]:
     """Return the text of every number button of a state, with the formulas of its dialog."""
-    tab.evaluate("at => { location.hash = at }", at)
-    tab.wait_for_function(
-        "at => location.hash === at && !document.querySelector('dialog[open]')", arg=at
-    )
-    wait_until_drawn(tab)
+    go_to(tab, at)
     found = tab.evaluate(OPEN_NUMBERS_JS, within)
     assert found, at
     return [(text, chains) for text, chains in found]
