@@ -15,7 +15,7 @@ from ...analysis.size.memory.gpu_shards import TOKENS
 from ...analysis.size.memory.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, product, total
-from ...core.tree import Block, Folded, Stack, Weight, fold, fold_field
+from ...core.tree import LOOPED, Block, Folded, Stack, Weight, fold, fold_field
 from ...model import FamilyModel
 from .checkpoint_data import CheckpointModel, stored_weights
 from .sizing.inference_data import cache_expression
@@ -85,13 +85,24 @@ def _parts(model: FamilyModel) -> Iterator[_Part]:
                 leaves = fold(block)
                 section = rows[
                     _signature(
-                        (y.pattern.replace("{l}", "{e}"), y.weight, y.copies) for y in leaves
+                        (y.pattern.replace("{l}", "{e}"), y.weight, y.copies)
+                        for y in _once_counted(leaves)
                     )
                 ]
                 yield _Part(section, f"{name}.{{l}}.", block, leaves, int(n))
         else:
             section = next(i for i, x in enumerate(sections) if x.name == name)
             yield _Part(section, "", None, fold_field(tree, name), 1)
+
+
+def _once_counted(leaves: Sequence[Folded]) -> Iterator[Folded]:
+    """Yield the weights of a block; of one that runs again, those of its first pass."""
+    runs_again = any(LOOPED in x.weight.tied for x in leaves)
+    for x in leaves:
+        if not runs_again:
+            yield x
+        elif LOOPED in x.weight.tied:
+            yield x._replace(weight=x.weight.replace(tied=""))
 
 
 def _signature(rows: Iterable[tuple[str, Weight, int]]) -> tuple[object, ...]:
