@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from harness import Cost, keep, once
+from same import write_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -59,6 +60,11 @@ def commands(folder: Path) -> dict[str, list[str]]:
         write_config(place, model, drop=("quantization_config",))
         for name in ("ls", "verify"):
             found[f"{name} {slug}, {shards} shards"] = _llamath(name, str(place))
+    whole, packed = write_model(folder / "whole"), folder / "packed.gguf"
+    llamath.convert(whole, packed, names="gguf", dtype="q4_k")
+    found["verify --full, 335 million weights"] = _llamath("verify", str(whole), "--full")
+    found["verify --full, the same in Q4_K"] = _llamath("verify", str(packed), "--full")
+    found["same, both"] = _llamath("same", str(whole), str(packed))
     return found
 
 

@@ -22,7 +22,7 @@ from support.page_models import HOSTILE, data_of, model_of, page_of, write_check
 assert browser
 SAMPLE = (
     "llama-3-8b mixtral-8x7b deepseek-v3 gemma-3-27b qwen3-next-80b-a3b gpt-oss-20b nemotron-3-super-120b lfm2-350m llama-4-scout"
-    " gemma-4-26b-a4b command-r7b opt-350m gpt2 ouro-2.6b-thinking"
+    " gemma-4-26b-a4b command-r7b opt-350m gpt2 ouro-2.6b-thinking ministral-3-14b"
 ).split()
 SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
 

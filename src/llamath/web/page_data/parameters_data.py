@@ -143,16 +143,15 @@ def _weight_bytes(
     part_of_layer = [part_of_block[id(x)] for x in tree.layers]
     for weight in storage.weights:
         key = weight.leaf.pattern, tuple(map(int, weight.leaf.weight.shape))
-        if weight.layers:
-            each = weight.total // len(weight.layers)
-            yield from (
-                _WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes)
-                for i in weight.layers
-            )
-        else:
-            yield _WeightBytes(
-                part_of_weight[key], key, None, weight.total, weight.codec, weight.bytes
-            )
+        if key in part_of_weight:  # also in the layers of a tower
+            outside = part_of_weight[key]
+            yield _WeightBytes(outside, key, None, weight.total, weight.codec, weight.bytes)
+            continue
+        each = weight.total // len(weight.layers)
+        yield from (
+            _WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes)
+            for i in weight.layers
+        )
 
 
 def _stored_bytes(model: CheckpointModel, parts: Sequence[_Part]) -> Iterator[_WeightBytes]:
