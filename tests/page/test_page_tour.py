@@ -158,9 +158,11 @@ def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureR
 def test_buttons_step_and_end_the_tour(tab: Any) -> None:
     start(tab)
     assert tab.get_attribute("[data-tour-go=back]", "aria-disabled") == "true"
+    assert "llamath serve embedded" in tab.text_content(".tour-text")
     tab.click("[data-tour-go=next]")
     wait_until_drawn(tab)
     assert shown(tab) == "embedding"
+    assert "llamath serve" not in tab.text_content(".tour-text")
     tab.click("[data-tour-go=back]")
     wait_until_drawn(tab)
     assert shown(tab) == "token"

@@ -252,6 +252,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 						Stop {index + 1} of {stops.length}.
 					</span>
 					<Words stop={stop} />
+					{index === 0 && !Values && <WhereValuesAre />}
 				</div>
 				{Values ? (
 					<Values model={model} stop={stop} />
@@ -272,6 +273,17 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 				/>
 			</div>
 		</div>
+	);
+}
+
+/** Without weights, a page has shapes alone. */
+function WhereValuesAre() {
+	return (
+		<p class="caption">
+			Here each stop has the shapes of this model. To see the values of a text at the same
+			stops, open the page of the bundled model, which runs it:{" "}
+			<code>llamath serve embedded</code>
+		</p>
 	);
 }
 
