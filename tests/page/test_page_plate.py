@@ -378,6 +378,15 @@ def test_zoom_goes_down_to_a_head_and_back(browser: Any, tmp_path: Path) -> None
         tab.focus(".layer-picture [data-node='attn.q']")
         tab.keyboard.press("Enter")
         assert tab.evaluate(title) == "attn.q" and "zoom=attn%2Fattn.q" in tab.url
+        focused = "document.activeElement.closest('.plate-path')?.querySelector('[aria-current]').textContent"
+        assert tab.evaluate(focused) == "attn.q"
+        tab.evaluate("document.activeElement.blur()")
+        for at in ("attention", "Layer 16", "Llama 3 8B"):
+            tab.keyboard.press("Escape")
+            assert tab.evaluate(title) == tab.evaluate(focused) == at
+        for _ in range(3):
+            tab.go_back()
+        assert tab.evaluate(title) == "attn.q"
         assert tab.locator("[data-head]").count() == 32
         facts = {
             x: tab.text_content(f"[data-matrix-fact={x}]")

@@ -21,6 +21,7 @@ from support.release import usual
 
 assert browser
 BAR = ".tour"
+PLACE = ".plate-path"
 IN_SIGHT = """() => {
   const bar = document.querySelector(".tour").getBoundingClientRect();
   const lit = [...document.querySelectorAll(".plate-panel .active")].map((x) => x.getBoundingClientRect());
@@ -119,11 +120,17 @@ def test_data_of_the_tour_equals_the_library() -> None:
 def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureRequest) -> None:
     slug = request.node.callspec.params["tab"]
     assert tab.locator(BAR).count() == 0
+    stops = stops_of(slug)
+    layers = []
+    for i in range(len(stops)):  # by address, each alone
+        go_to(tab, "#")
+        go_to(tab, f"#tour={i + 1}")
+        layers.append(tab.text_content(PLACE))
+    go_to(tab, "#")
     start(tab)
     assert tab.evaluate("document.activeElement.matches('.tour')")
-    stops = stops_of(slug)
     for i, stop in enumerate(stops):
-        assert shown(tab) == stop.name
+        assert shown(tab) == stop.name and tab.text_content(PLACE) == layers[i]
         text = tab.text_content(".tour-body")
         assert stop.what in text and stop.why in text and stop.formula in text
         assert f"stop {i + 1} of {len(stops)}" in tab.text_content(".tour-controls")
@@ -143,6 +150,7 @@ def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureR
     assert shown(tab) == stops[-2].name
     press(tab, "Home")
     assert shown(tab) == stops[0].name
+    tab.evaluate("document.activeElement.blur()")
     press(tab, "Escape")
     assert tab.locator(BAR).count() == 0 and "tour" not in tab.evaluate("location.hash")
 
@@ -150,9 +158,11 @@ def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureR
 def test_buttons_step_and_end_the_tour(tab: Any) -> None:
     start(tab)
     assert tab.get_attribute("[data-tour-go=back]", "aria-disabled") == "true"
+    assert "llamath serve embedded" in tab.text_content(".tour-text")
     tab.click("[data-tour-go=next]")
     wait_until_drawn(tab)
     assert shown(tab) == "embedding"
+    assert "llamath serve" not in tab.text_content(".tour-text")
     tab.click("[data-tour-go=back]")
     wait_until_drawn(tab)
     assert shown(tab) == "token"
@@ -302,14 +312,19 @@ def test_typed_answers_are_judged(tab: Any) -> None:
         ("805M", rounded),
         ("0.81 B", rounded),
         ("0.8B", "Not right"),
+        ("8.1e8", rounded),
+        ("8e8", "Not right"),
+        ("805306368e0", "Right"),
         ("L·(H·h·d + 2·K·h·d)", "Right"),
         ("L (d d + 2K h d)", "Right"),
         ("32x6144x4096", "Right"),
         ("L*d^2*3/2", "Not a number"),
     ):
         assert answer(tab, right).startswith(verdict), right
+    assert answer(tab, "L (d d + 2K h d)") == "Right"
     assert "805,306,368" in tab.text_content(".tour-count")
     tab.fill(".tour-asked input", "12")
+    assert "805,306,368" not in tab.text_content(BAR), "a new try"
     tab.keyboard.press("ArrowLeft")
     assert shown(tab) == "qkv", "arrows move in the text"
 
@@ -335,7 +350,8 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
     assert answer(tab, "d") == "Right"
     go_and_ask("scores", "shape")
     assert answer(tab, "T^2") == "Not right: this is one head, and each has its own"
-    assert answer(tab, "32,000,000") == "Right"
+    for right in ("32,000,000", "32M", "32e6", "3.2e+7"):
+        assert answer(tab, right) == "Right", right
     go_and_ask("scores", "flops")
     assert answer(tab, "H h T").endswith("two FLOPs") and answer(tab, "2 H h T") == "Right"
     go_and_ask("gate_up", "flops")

@@ -1,4 +1,4 @@
-// An answer that is typed: a number in full, one rounded with a suffix, or an expression of letters.
+// An answer that is typed: a number in full, one rounded with a suffix or exponent, or an expression of letters.
 import { value, type Expression, type Variables } from "./expressions";
 
 const MAX_LENGTH = 200;
@@ -6,7 +6,8 @@ const MAX_LENGTH = 200;
 const MAX_DIGITS = 30;
 const MAX_DEPTH = 20;
 const POWERS: Record<string, number> = { "": 0, k: 3, K: 3, M: 6, B: 9, G: 9, T: 12 };
-const NUMBER = /^(\d{1,3}(?:[,_' \u00a0]\d{3})+|\d+)(?:\.(\d+))?\s*([kKMBGT]?)$/;
+const NUMBER =
+	/^(\d{1,3}(?:[,_' \u00a0]\d{3})+|\d+)(?:\.(\d+))?(?:\s*([kKMBGT])|[eE]\+?(\d{1,2}))?$/;
 const TOKEN = /\s*(?:(\d{1,3}(?:[,_']\d{3})+(?!\d)|\d+)|([A-Za-z][\w′']*)|([-+−*×·⋅()^]))/y;
 
 /** A number, and the half of its last digit by which it is rounded; of one in full that is 0. */
@@ -24,11 +25,11 @@ const exact = (n: bigint): Answer => ({ scaled: 2n * n, half: 0n, unit: 2n, digi
 function parseNumber(text: string): Answer | null {
 	const match = NUMBER.exec(text);
 	if (!match) return null;
-	const [, whole = "", fraction = "", suffix = ""] = match;
+	const [, whole = "", fraction = "", suffix = "", exponent] = match;
 	const digits = whole.replace(/\D/g, "") + fraction;
 	if (digits.length > MAX_DIGITS) return null;
-	if (!fraction && !suffix) return exact(BigInt(digits));
-	const power = 10n ** BigInt(POWERS[suffix]!);
+	if (!fraction && !suffix && !exponent) return exact(BigInt(digits));
+	const power = 10n ** BigInt(exponent ?? POWERS[suffix]!);
 	return {
 		scaled: 2n * BigInt(digits) * power,
 		half: power,
@@ -108,9 +109,13 @@ export function parseAnswer(text: string, letters: Variables<bigint>): Answer | 
 	return found === null ? null : exact(value(found, letters));
 }
 
+/** Whether a number is the answer, and not only rounds to it. */
+export const isExactly = ({ scaled, unit }: Answer, n: bigint): boolean => scaled === n * unit;
+
 /** Whether a number is the answer, or rounds to it with two digits or more. */
-export function isAnswer({ scaled, half, unit, digits }: Answer, n: bigint): boolean {
-	if (half > 0n && digits < 2) return false;
+export function isAnswer(given: Answer, n: bigint): boolean {
+	const { scaled, half, unit, digits } = given;
+	if (half > 0n && digits < 2) return isExactly(given, n);
 	const off = scaled - n * unit;
 	return (off < 0n ? -off : off) <= half;
 }

@@ -25,6 +25,8 @@ interface LiveViews {
 	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
 	TourTokens: ComponentType<{ model: ModelData }>;
 	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
+	/** A hook: the number of tokens of the text; 0 before it is read. */
+	useLength: (model: ModelData) => number;
 }
 
 /** Some rows (axis 0) or columns (axis 1) of a matrix. */

@@ -72,6 +72,8 @@ let lastStep = "";
 const isTourStep = ({ tour }: Partial<State>) =>
 	tour !== undefined && (tour === null) !== (state.tour === null);
 
+/** What a page without an address shows. */
+export const initialState: Readonly<State> = readState("");
 const current: State = readState(location.hash);
 export const state: Readonly<State> = current;
 const listeners = new Set<() => void>();

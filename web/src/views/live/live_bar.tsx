@@ -84,6 +84,9 @@ export function LiveBar({ model }: { model: ModelData }) {
 	);
 }
 
+/** The last sentence of a text. */
+const endOf = (text: string) => text.replace(/^.*[.!?] (?=\S)/, "… ");
+
 /** Texts to try: one tab stop. */
 function Prompts({ story }: { story: Story }) {
 	const rove = useRoving(story.data.prompts.length);
@@ -97,13 +100,14 @@ function Prompts({ story }: { story: Story }) {
 					key={x.text}
 					class="button"
 					title={x.says}
+					aria-label={x.text}
 					aria-pressed={story.text === x.text}
 					onClick={() => {
 						change({ layer: x.layer, head: x.head });
 						story.setText(x.text);
 					}}
 				>
-					{x.text}
+					{endOf(x.text)}
 				</button>
 			))}
 		</span>

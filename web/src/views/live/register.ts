@@ -5,6 +5,7 @@ import { WithLiveMarks } from "./live_marks";
 import { LiveMatrix } from "./live_matrix";
 import { LiveSection, RunsHere } from "./live_section";
 import { RunFile } from "./run_file";
+import { useStory } from "./story";
 import { TourTokens, TourValues } from "./tour_values";
 
 Object.assign(liveViews, {
@@ -16,4 +17,5 @@ Object.assign(liveViews, {
 	RunFile,
 	TourTokens,
 	TourValues,
+	useLength: (model) => useStory(model)?.length ?? 0,
 } satisfies Required<typeof liveViews>);

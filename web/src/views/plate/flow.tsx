@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortBytes } from "../../lib/format";
+import { liveViews } from "../../lib/live_views";
 import { change } from "../../lib/state";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
@@ -146,7 +147,7 @@ export function Flow({
 	stage,
 	layer,
 	walk,
-	state,
+	state: settings,
 }: {
 	model: ModelData;
 	stage: Stage;
@@ -154,6 +155,9 @@ export function Flow({
 	walk: Walk;
 	state: PlateState;
 }) {
+	// of the text that the page runs
+	const length = liveViews.useLength?.(model);
+	const state = length ? { ...settings, context: BigInt(length) } : settings;
 	const { steps } = stage;
 	const isDecode = state.pass === "next";
 	const last = steps.length - 1;

@@ -173,6 +173,7 @@ export function Plate({
 	const state = useAppState(...PLATE_SETTINGS);
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
+	const isDrawn = useRef(false);
 	const open = openPlace(model, state.layer);
 	const tower = towerAt(model, open);
 	const kind =
@@ -196,6 +197,13 @@ export function Plate({
 		if (Object.keys(to).length) change(to, true);
 	}, [state.layer, state.zoom, open]);
 	useZoomGestures(ref);
+	useLayoutEffect(() => {
+		// what had the focus went with its level
+		const crumb = ref.current!.querySelector<HTMLElement>(".plate-path [aria-current]");
+		if (isDrawn.current && document.activeElement === document.body)
+			crumb?.focus({ preventScroll: true });
+		isDrawn.current = true;
+	}, [state.zoom]);
 	const WithMarks = liveViews.WithMarks ?? Fragment;
 	return (
 		<div id="plate" data-title={`${model.name}: ${grouped(model.counts[0]!.value)} parameters`}>
@@ -702,6 +710,15 @@ function zoomInFrom(target: Element | null): void {
 	else scene?.querySelector<HTMLElement>("[data-zoom-step]")?.click();
 }
 
+/** Escape goes a level up wherever the focus is, unless it closes something. */
+function zoomOutOnEscape(event: KeyboardEvent): void {
+	const isTyping = (event.target as Element).closest?.("input, select, textarea");
+	if (event.key !== "Escape" || event.defaultPrevented || isTyping) return;
+	if (appState.tour !== null || document.querySelector("dialog[open]")) return;
+	event.preventDefault();
+	zoomOut();
+}
+
 /** Ctrl and wheel, pinch on a trackpad or a touch screen, and the keys + and − change the level. */
 function useZoomGestures(ref: { current: HTMLElement | null }) {
 	useEffect(() => {
@@ -747,7 +764,7 @@ function useZoomGestures(ref: { current: HTMLElement | null }) {
 		const onKey = (event: KeyboardEvent) => {
 			if (event.ctrlKey || event.metaKey || event.altKey) return;
 			if (event.key === "+" || event.key === "=") zoomInFrom(event.target as Element);
-			else if (event.key === "-" || event.key === "Escape") zoomOut();
+			else if (event.key === "-") zoomOut();
 			else return;
 			event.preventDefault();
 		};
@@ -761,7 +778,9 @@ function useZoomGestures(ref: { current: HTMLElement | null }) {
 		} as unknown as Record<string, EventListener>;
 		for (const [name, listener] of Object.entries(listeners))
 			element.addEventListener(name, listener, { passive: false });
+		addEventListener("keydown", zoomOutOnEscape);
 		return () => {
+			removeEventListener("keydown", zoomOutOnEscape);
 			for (const [name, listener] of Object.entries(listeners))
 				element.removeEventListener(name, listener);
 		};

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
-import { isAnswer, parseAnswer } from "../../lib/answer";
+import { isAnswer, isExactly, parseAnswer } from "../../lib/answer";
 import { grouped } from "../../lib/format";
 import type { Question } from "./tour_stops";
 
@@ -16,7 +16,7 @@ function judge(model: ModelData, question: Question, text: string): string {
 	if (!given)
 		return `Not a number: write 16,777,216, 16.8M, or a product of ${Object.keys(letters).join(", ")}`;
 	if (isAnswer(given, answer))
-		return given.half ? `Right, rounded; exactly ${grouped(answer)}` : "Right";
+		return isExactly(given, answer) ? "Right" : `Right, rounded; exactly ${grouped(answer)}`;
 	const found = question.mistakes.find(([n]) => isAnswer(given, BigInt(n)));
 	return found ? `Not right: ${found[1]}` : "Not right";
 }
@@ -57,6 +57,7 @@ export function AskedQuestion({
 					onInput={(event) => {
 						setText(event.currentTarget.value);
 						setVerdict("");
+						solve(false);
 					}}
 				/>
 			</label>

@@ -9,7 +9,7 @@ import { formula } from "../../lib/derivation";
 import { grouped } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { parseLayer } from "../../lib/settings";
-import { change, state as appState, useAppState } from "../../lib/state";
+import { change, initialState, state as appState, useAppState, type State } from "../../lib/state";
 import { useMedia } from "../../lib/use_media";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
@@ -21,25 +21,33 @@ const MS_PER_WORD = 240;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const goTo = (index: number) => change({ tour: index + 1 });
 
-/** Opens the place of a stop, unless the open layer has its steps as well. */
+/** The layer that the tour has opened itself, and the one that was open before. */
+let [own, before]: [layer: State["layer"] | null, before: State["layer"]] = [null, ""];
+
+/**
+ * Opens the place of a stop, unless the layer that is open without the tour, or the one that the page
+ * begins with, has its steps as well.
+ */
 function open(model: ModelData, stop: TourStop, keepsZoom: boolean): void {
-	if (!stop.place) return;
-	const at = openPlace(model, appState.layer);
-	const stages = stagesOf(model, "prompt");
-	const stage = stages.find((x) =>
-		typeof at === "number"
-			? x.ranges.some(
-					([first, last, step]) => at >= first && at <= last && (at - first) % step === 0,
-				)
-			: x.name === at,
-	);
-	const isThere = stop.steps.every((x) => stage?.steps.some((y) => y.name === x));
 	const place = parseLayer(stop.place);
-	const to = {
-		...(isThere || place === undefined ? {} : { layer: place }),
-		...(keepsZoom || !appState.zoom ? {} : { zoom: "" }),
+	if (!stop.place || place === undefined) return;
+	const stages = stagesOf(model, "prompt");
+	const hasSteps = (layer: State["layer"]) => {
+		const at = openPlace(model, layer);
+		const stage = stages.find((x) =>
+			typeof at === "number"
+				? x.ranges.some(
+						([first, last, step]) =>
+							at >= first && at <= last && (at - first) % step === 0,
+					)
+				: x.name === at,
+		);
+		return stop.steps.every((x) => stage?.steps.some((y) => y.name === x));
 	};
-	if (Object.keys(to).length) change(to, true);
+	if (appState.layer !== own) before = appState.layer;
+	const layer = [before, initialState.layer].find(hasSteps) ?? place;
+	own = layer === before ? null : layer;
+	change({ layer, ...(!keepsZoom && { zoom: "" }) }, true);
 }
 
 /** The camera of the picture moves when another layer opens. */
@@ -107,6 +115,14 @@ export function Tour({ model }: { model: ModelData }) {
 	);
 }
 
+/** Escape ends the tour wherever the focus is, unless it closes something above it. */
+function endOnEscape(event: KeyboardEvent): void {
+	if (event.key !== "Escape" || event.defaultPrevented) return;
+	if (document.querySelector("dialog[open]")) return;
+	event.preventDefault();
+	change({ tour: null });
+}
+
 function Bar({ model, index }: { model: ModelData; index: number }) {
 	const stops = tourOf(model);
 	const stop = stops[index]!;
@@ -130,7 +146,11 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 			cancelAnimationFrame(frame);
 		};
 	}, [stop]);
-	useEffect(() => ref.current!.focus({ preventScroll: true }), []);
+	useEffect(() => {
+		ref.current!.focus({ preventScroll: true });
+		addEventListener("keydown", endOnEscape);
+		return () => removeEventListener("keydown", endOnEscape);
+	}, []);
 	useEffect(() => {
 		if (!isPlaying) return undefined;
 		if (index === last) return setPlaying(false);
@@ -149,14 +169,13 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const onKeyDown = (event: KeyboardEvent) => {
 		if (event.ctrlKey || event.metaKey || event.altKey) return;
 		const isTyping = (event.target as Element).matches("input");
-		if (isTyping && event.key !== "Escape") return;
+		if (isTyping) return;
 		const isButton = (event.target as Element).closest("button, summary") !== null;
 		if (event.key === "ArrowRight") move(index + 1);
 		else if (event.key === "ArrowLeft") move(index - 1);
 		else if (event.key === "Home") move(0);
 		else if (event.key === "End") move(last);
 		else if (event.key === " " && !isButton) play();
-		else if (event.key === "Escape") change({ tour: null });
 		else return;
 		event.preventDefault();
 		event.stopPropagation();
@@ -233,6 +252,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 						Stop {index + 1} of {stops.length}.
 					</span>
 					<Words stop={stop} />
+					{index === 0 && !Values && <WhereValuesAre />}
 				</div>
 				{Values ? (
 					<Values model={model} stop={stop} />
@@ -253,6 +273,17 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 				/>
 			</div>
 		</div>
+	);
+}
+
+/** Without weights, a page has shapes alone. */
+function WhereValuesAre() {
+	return (
+		<p class="caption">
+			Here each stop has the shapes of this model. To see the values of a text at the same
+			stops, open the page of the bundled model, which runs it:{" "}
+			<code>llamath serve embedded</code>
+		</p>
 	);
 }
 

@@ -26,13 +26,39 @@ if TYPE_CHECKING:
     from ..recorder import GraphRecorder
 
 _FP8 = 1
+ROLES = {"q": "what it looks for", "k": "what it can be found by", "v": "what it hands over"}
+"""What the query, key and value of a token say of it."""
 _FIELDS = {
+    "q": f"query of each token: {ROLES['q']}",
+    "k": f"key of each token: {ROLES['k']}",
+    "v": f"value of each token: {ROLES['v']}",
+    "o": "mixes what the heads have read back into the stream",
+    "out": "brings what was read back into the stream",
     "head": "logits over the vocabulary",
+    "attn.query": "query of each token: what it reads from the state",
+    "attn.key": "key of each token: where the state keeps its value",
+    "attn.value": "value of each token: what the state takes in",
+    "attn.alpha": "decides how fast the state forgets",
+    "attn.beta": "decides how strongly a value is written into the state",
     "k_up": "keys decompressed from the latents",
-    "router": "router logits",
+    "kv_down": "latent of keys and values: all that is cached of them",
+    "q_down": "latent of the queries",
+    "q_up": "queries decompressed from the latents",
+    "router": "router logits: which experts suit each token",
+    "shared_gate": "decides how much of the shared expert passes",
     "v_up": "values decompressed from the latents",
+} | dict.fromkeys(("attn.gate", "attn.z"), "decides how much of what was read passes")
+_FFN = {
+    "gate": "decides how much of each feature passes",
+    "up": "features: what the layer looks for in each token",
+    "down": "writes what the features stand for into the stream",
 }
-"""The results of projections with a name of their own, by field."""
+_FIELDS |= {
+    f"{block}.{field}": text
+    for block in ("dense", "mlp", "second_mlp", "shared", "{e}")
+    for field, text in _FFN.items()
+}
+"""What projections are for, by field, or by block and field."""
 
 # Tables
 
@@ -86,7 +112,8 @@ def _matmul_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 def _describe_linear(node: Node) -> str:
     tied = " (tied to the embedding)" if node.weights[0].weight.tied else ""
     plain = "W x + b at each position" if len(node.weights) > 1 else "W x at each position"
-    return _FIELDS.get(node.path.rpartition(".")[2], plain) + tied
+    block, field = ("", *node.path.split("."))[-2:]
+    return _FIELDS.get(field, _FIELDS.get(f"{block}.{field}", plain)) + tied
 
 
 def _save_linear(x: Node, k: Kernels) -> Iterator[Saved]:

@@ -10,6 +10,7 @@ from ....core.blocks import MoE
 from ....core.expr import Expr
 from ....core.latent_attention import LatentAttention
 from ....utils.number_format import format_list
+from ...graph.operations.projection_operations import ROLES
 from ..lesson import written
 from ..study import ModelStudy
 from .stop_places import OTHER, Placed
@@ -175,16 +176,12 @@ def _post_norm(f: TourFacts) -> StopText:
     )
 
 
-_ROLES = {
-    "q": "a query says what the token looks for",
-    "k": "a key what it can be found by",
-    "v": "a value what it hands over",
-}
+_NOUNS = {"q": "a query says", "k": "a key", "v": "a value"}
 
 
 def _qkv(f: TourFacts) -> StopText:
     H, K, h = f.study.heads, f.study.kv_heads, f.study.head_dim
-    names = [x for x in f.names("qkv", "linear") if x in _ROLES]
+    names = [x for x in f.names("qkv", "linear") if x in _NOUNS]
     listed = " and ".join(names) if len(names) == 2 else ", ".join(names)
     heads = ""
     shared = ""
@@ -198,8 +195,12 @@ def _qkv(f: TourFacts) -> StopText:
         if H != K:
             shared = f"; H / K = {int(H) // int(K)} queries share a key and a value, which makes "
             shared += "the cache as many times smaller"
-    roles = [_ROLES[x] for x in names]
-    why = ", ".join(roles) or "it is multiplied with keys and values that are kept elsewhere"
+    roles = ", ".join(f"{_NOUNS[x]} {ROLES[x]}" for x in names)
+    why = (
+        f"of each token, {roles}"
+        if roles
+        else "it is multiplied with keys and values that are kept elsewhere"
+    )
     return StopText(
         listed or "q",
         f"{_matrices(len(names))} {listed} of x{heads}.",

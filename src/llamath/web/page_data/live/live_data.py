@@ -34,24 +34,24 @@ _MAX_TOKENS = 512
 _TOKENIZER = "tokenizer.json"
 _PROMPTS = (
     {
-        "text": "Ben was in the park. He had a red ball. Who has the",
-        "says": "The last token asks for a thing that Ben has: after layer 0 the model says red, "
-        "and layer 3, head 0 has found the ball.",
+        "text": "Ben was in the park. He had a red ball. Then Anna came. Ben gave Anna the",
+        "says": "What Ben has comes next: after layer 2 the model says red, and layer 3, head 0 "
+        "finds the ball.",
         "layer": 3,
         "head": 0,
     },
     {
-        "text": "Anna had a",
-        "says": "A colour follows, five of them about as likely: choose a temperature below, write "
-        "on, and try again. Layer 3, head 1 reads had.",
-        "layer": 3,
-        "head": 1,
+        "text": "Ida and Finn were in the park. Ida had a red lamp. Then a dog came.",
+        "says": "Write on: the lamp is taken, and found again. Layer 1, head 0 reads the dog.",
+        "layer": 1,
+        "head": 0,
     },
     {
-        "text": "Anna was very sad. Finn",
-        "says": "Layer 1, head 3 reads that someone is sad; what Finn did is decided in layer 2.",
-        "layer": 1,
-        "head": 3,
+        "text": "Anna and Ben were in the park. Anna had a red kite. Anna lost the kite. "
+        "Anna was sad.",
+        "says": "Write on: the sad story ends well. Layer 3, head 1 reads Anna, the first name.",
+        "layer": 3,
+        "head": 1,
     },
 )
 """Texts to try with the bundled model, what they show, and the head that shows it."""
