@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llamath.analysis.understand.fact_sheet import fact_sheet
-from llamath.web.page_data.facts_data import facts_data
+from llamath.web.page_data.facts_data import facts_data, short_bytes
 from support.browser_page import Tab, at_widths, browser
 from support.page_models import model_of, page_of
 
@@ -37,8 +37,8 @@ def test_rows_state_the_facts(slug: str) -> None:
         x.dtype: x.bytes for x in facts.weights
     }
     rows = {x["name"]: x for x in data["rows"]}
-    assert rows["KV cache"]["of"][0][-1] == f"{facts.kv_per_token:,} bytes"
-    assert rows["Decode"]["of"][0][-1] == f"{facts.flops_first_token:,} FLOPs"
+    assert rows["KV cache"]["of"][0][-2] == f"{facts.kv_per_token:,} bytes"
+    assert rows["Decode"]["of"][0][-2] == f"{facts.flops_first_token:,} FLOPs"
 
 
 # what follows needs Chromium
@@ -70,10 +70,10 @@ def test_numbers_of_the_sheet_open_their_derivations(
     with Tab(browser, tmp_path, page_of(slug)) as tab:
         tab.click("[data-fact='KV cache']")
         assert tab.text_content("dialog[open] pre >> nth=0").endswith(
-            f"= {facts.kv_per_token:,} bytes"
+            f"= {facts.kv_per_token:,} bytes\n= {short_bytes(facts.kv_per_token)}"
         )
         assert tab.text_content("dialog[open] pre >> nth=1").endswith(
-            f"= {facts.kv_full_context:,} bytes"
+            f"= {facts.kv_full_context:,} bytes\n= {short_bytes(facts.kv_full_context)}"
         )
         tab.keyboard.press("Escape")
         tab.click("[data-fact='Hidden size']")

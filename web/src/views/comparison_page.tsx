@@ -107,13 +107,9 @@ export function ComparisonPage() {
 					{difference.config.length} keys of the configuration differ.
 				</p>
 			</div>
-			<Section
-				id="causes"
-				topic="Why the sizes differ"
-				title={title()}
-				lead={howInWords(difference.method, names)}
-			>
+			<Section id="causes" topic="Why the sizes differ" title={title()}>
 				<Waterfall names={names} causes={difference} />
+				<p class="caption method">{howInWords(difference.method, names)}</p>
 				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
 			</Section>
 			<InTurn id="pictures">

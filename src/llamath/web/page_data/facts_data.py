@@ -179,10 +179,8 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
         notes.insert(0, f"{short_bytes(later)} once windows are full")
     note = " · ".join(["per token", *notes])
     lines = [
-        _formula(facts.kv_per_token, "bytes"),
-        *([] if full is None else [_formula(full, "bytes")]),
-        _in_short(int(facts.kv_per_token or 0), "bytes", short_bytes),
-        *([] if full is None else [_in_short(full, "bytes", short_bytes)]),
+        _formula(x, "bytes", short_bytes)
+        for x in (facts.kv_per_token, *([] if full is None else [full]))
     ]
     says = _factors_of_cache(lines[0][0], facts.kv_dtype)
     yield _row("KV cache", short_bytes(int(facts.kv_per_token or 0)), note, of=lines, says=says)
@@ -190,8 +188,7 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
     if first is not None:
         later_note = "" if at_full is None else f" · {format_flops(at_full)} at {context}"
         both = [first, *([] if at_full is None else [at_full])]
-        of = [_formula(x, "FLOPs") for x in both]
-        of += [_in_short(x, "FLOPs", format_flops) for x in both]
+        of = [_formula(x, "FLOPs", format_flops) for x in both]
         yield _row("Decode", format_flops(first), f"per token{later_note}", of=of)
 
 
@@ -234,14 +231,13 @@ def _row(
     }
 
 
-def _in_short(n: int, unit: str, format_short: Callable[[int], str]) -> list[str]:
-    return ["rounded", f"{int(n):,} {unit}", format_short(n)]
-
-
-def _formula(n: int | None, unit: str) -> list[str]:
-    """Return an integer in letters, in numbers, and with its unit."""
+def _formula(n: int | None, unit: str, format_short: Callable[[int], str]) -> list[str]:
+    """Return an integer in letters, in numbers, with its unit, and rounded."""
     written = n if isinstance(n, Expr) else Expr.const(int(n or 0))
-    lines = dict.fromkeys((written.symbol, written.numbers, f"{int(written):,} {unit}"))
+    value = int(written)
+    lines = dict.fromkeys(
+        (written.symbol, written.numbers, f"{value:,} {unit}", format_short(value))
+    )
     return [safe(x, _MAX_FORMULA_CHARS) for x in lines]
 
 

@@ -72,7 +72,7 @@ function causesInWords({ causes, delta }: Causes): string {
 	const matters = (x: Cause) => magnitude(x.delta) * 100n >= magnitude(bySize[0]!.delta);
 	const most = joined(along.filter(matters).slice(0, 2).map(causeName));
 	return against && matters(against)
-		? `${most}, ${isMore ? "partly paid for with" : "in spite of"} ${causeName(against)}`
+		? `${most}, ${isMore ? "in part offset by" : "in spite of"} ${causeName(against)}`
 		: most;
 }
 
@@ -84,4 +84,4 @@ export const whyInWords = (found: Causes, [first, second]: readonly [string, str
 
 /** What a waterfall shows, and how its causes were found. */
 export const howInWords = (method: string, [first, second]: readonly [string, string]): string =>
-	`From ${first} to ${second}, one cause at a time. ${method[0]!.toUpperCase()}${method.slice(1)}`;
+	`From ${first} to ${second}, one cause at a time: ${method}`;

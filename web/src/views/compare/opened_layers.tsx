@@ -88,9 +88,9 @@ export function OpenedLayers() {
 			topic="One layer of each"
 			title={finding(pairs, models)}
 			lead={
-				"The matrices of both layers in one scale. Pale: the same in both. Solid " +
-				"with ≠: different; the dashed outline, and what is in brackets, are its size in " +
-				"the other model. Solid with +: only in this model."
+				"The matrices of both layers in one scale. Pale: the same in both. ≠: different; " +
+				"the dashed outline and the numbers in brackets are the size in the other model. " +
+				"+: only in this model."
 			}
 			controls={both(
 				(i) =>

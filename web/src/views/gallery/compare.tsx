@@ -83,8 +83,8 @@ function WhyTheyDiffer({ pair: [a, b] }: { pair: [Entry, Entry] }) {
 	return (
 		<section class="facts-pair" data-numbers>
 			<h2>{whyInWords(found, [count(a.total), count(b.total)])}</h2>
-			<p class="caption">{howInWords(found.method, names)}</p>
 			<Waterfall names={names} causes={found} />
+			<p class="caption">{howInWords(found.method, names)}</p>
 		</section>
 	);
 }

@@ -135,8 +135,8 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 				))}
 			</ol>
 			<figcaption class="caption">
-				Each cell is a number: colour above zero, the colour of text below, paper at zero;
-				each row to its own largest number.{" "}
+				Each cell is a number: coloured if positive, in the colour of text if negative,
+				blank at zero. The scale of a row is its largest number.{" "}
 				{isLayerOpen(model, state)
 					? "The layer is the one opened in the picture above."
 					: "Open another layer in the picture above."}

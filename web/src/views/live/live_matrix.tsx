@@ -206,7 +206,7 @@ export function LiveMatrix({ model, layer, step, width, part, heads, children }:
 			{strip("products", products, `${columns} products`)}
 			<figcaption class="caption">
 				Each row of W is one output: the sum of its products with the inputs. Point at a
-				row, or move the slider. Colour above zero, the colour of text below.
+				row, or move the slider. Coloured: positive; in the colour of text: negative.
 			</figcaption>
 		</figure>
 	);

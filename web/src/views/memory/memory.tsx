@@ -369,9 +369,9 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 				))}
 			</div>
 			<p class="caption">
-				Grey: weights; the spine at the left edge divides their bytes by component, in the
-				colours of the model. Hatched and dotted parts: estimates; all beyond the model's
-				own context is hatched, too. Round marks: the exact context at which a GPU is full.
+				Grey: weights; the strip at the left edge divides them by component, in the colours
+				of the model. Hatched or dotted: estimates, and contexts longer than the model's
+				own. Circles: the exact context at which a GPU is full.
 			</p>
 			<div class="memory-lower">
 				{models.length === 1 && state.mode === "run" && (

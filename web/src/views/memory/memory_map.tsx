@@ -76,9 +76,9 @@ export const MemoryMap = (props: Props) => (
 		<h3>Where each GPU ends: context × batch</h3>
 		<p class="caption">
 			GiB on the most loaded GPU, {props.sized.plan.label}, both axes logarithmic. Below and
-			to the left of a line, a GPU holds it; the stronger the tone, the fewer do.
-			{props.sized.sizes.stated && " Italic: beyond the model’s own context."} Choose a cell
-			to set both.
+			to the left of its line, a GPU has enough memory. Darker: fewer GPUs have.
+			{props.sized.sizes.stated && " Italic: longer than the model’s own context."} Choose a
+			cell to set both.
 		</p>
 		<Measured isSlow>{(width) => <Picture {...props} width={width} />}</Measured>
 	</figure>

@@ -168,7 +168,7 @@ export function PositionsSection({ model }: { model: ModelData }) {
 														`${grouped(x.layers)} layers (${x.where})`,
 												)
 												.join(", ")
-										: "All layers with rotary positions"}
+										: "All layers with RoPE"}
 								</h3>
 								<p class="caption">{describe(rope)}</p>
 							</figcaption>

@@ -400,7 +400,7 @@ def _mlp_text(study: ModelStudy) -> Iterator[str]:
     if mlp.gate is None:
         yield (
             f"The MLP works on each token alone: up makes F = {int(F):,} numbers of d, an "
-            "activation bends them, down brings them back."
+            "activation is applied to each, down brings them back."
         )
     else:
         yield (

@@ -193,8 +193,10 @@ def _qkv(f: TourFacts) -> StopText:
             "each"
         )
         if H != K:
-            shared = f"; H / K = {int(H) // int(K)} queries share a key and a value, which makes "
-            shared += "the cache as many times smaller"
+            shared = (
+                f"; H / K = {int(H) // int(K)} queries share a key and a value, which makes the "
+                f"KV cache {int(H) // int(K)} times smaller"
+            )
     roles = ", ".join(f"{_NOUNS[x]} {ROLES[x]}" for x in names)
     why = (
         f"of each token, {roles}"
@@ -573,16 +575,16 @@ def _gate_up(f: TourFacts) -> StopText:
     if "gate" in f.names("gate_up", "linear"):
         return StopText(
             "gate · up",
-            f"The path forks: gate and up each make{to or ' numbers'}; gate is bent, and both are "
-            f"multiplied ({says}).",
-            "One path decides how much of the other passes; without the bend, two matrices in a "
-            "row would be one.",
+            f"The path forks: gate and up each make{to or ' numbers'}. The activation is applied "
+            f"to gate, and the result is multiplied by up ({says}).",
+            "gate decides how much of up passes. The activation is the nonlinearity: without it, "
+            "two matrices in a row would be one.",
             f"a = {act}(W_gate x) · (W_up x)",
         )
     return StopText(
-        "up, and a bend",
-        f"up makes{to or ' numbers'}, and each is bent ({says}).",
-        "Without the bend, two matrices in a row would be one.",
+        "up · activation",
+        f"up makes{to or ' numbers'}, and the activation is applied to each ({says}).",
+        "The activation is the nonlinearity: without it, two matrices in a row would be one.",
         f"a = {act}(W_up x)",
     )
 

@@ -14,12 +14,9 @@ from .structural_diff import structural_cause, structural_kind
 from .weight_terms import WeightTerm, unique_letters, weight_terms
 
 METHOD = (
-    "causes are applied one at a time in a fixed order, from the smaller model to the larger: "
-    "sizes first (vocabulary, layers, hidden size, "
-    "heads, KV heads, head dim, FFN, experts), then structure; each is measured with the "
-    "earlier ones applied (of the experts' width "
-    "and number, the one that decreases comes first). The comparison the other way round has the "
-    "same causes with opposite signs."
+    "each cause is measured with the earlier ones applied, from the smaller model to the larger: "
+    "vocabulary, layers, hidden size, heads, KV heads, head dim, FFN, experts (first their width "
+    "or number, whichever decreases), then structure. The other way round, the signs change."
 )
 """How the difference is divided among the causes."""
 
