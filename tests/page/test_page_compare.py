@@ -14,7 +14,7 @@ from llamath.analysis.size.memory.inference_memory import MemoryCalculator, Memo
 from llamath.analysis.understand.diff.model_diff import diff
 from llamath.hardware import find_device
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import Tab, at_widths, browser, go_to
+from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_models import data_of, page_of
 from support.page_numbers import unexplained_numbers
 
@@ -170,7 +170,12 @@ def test_nothing_is_cut_off(browser: Any, tmp_path: Path, pair: tuple[str, str])
       return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
     }).map((x) => x.textContent)"""
     numbers = "[...document.querySelectorAll('#causes .number, #opened .number, #opened td, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
-    with Tab(browser, tmp_path, page_of(*pair)) as tab:
+    with Tab(browser, tmp_path, page_of(*pair), width=390) as tab:
+        # a phone shows the layers, and of the shapes the finding alone
+        assert tab.locator("#opened .layer-picture").count() == 2
+        assert tab.locator("#shapes svg").count() == 0
+        tab.evaluate("document.querySelectorAll('.unfold').forEach((x) => x.click())")
+        wait_until_drawn(tab)
         for width in at_widths(tab, 320, 390, 768, 1024, 1440):
             assert tab.evaluate(cut) == [], width
             assert tab.evaluate(numbers) == [], width
@@ -240,6 +245,9 @@ def test_opened_layers_mark_each_matrix(browser: Any, tmp_path: Path) -> None:
                 and (ghost or own) == b[path][1]
                 and (b[path][2] or own) == own
             ), path
+        for width in at_widths(tab, 1280, 1440):
+            left, right = (tab.locator(".opened-layer").nth(i).bounding_box() for i in (0, 1))
+            assert left["y"] == right["y"] and max(left["height"], right["height"]) < 780, width
         assert "Of 7 matrices, 2 are the same, 5 differ in size" in tab.text_content("#opened h2")
         tab.focus("#opened .layer-picture [data-node='attn.q']")
         label = tab.get_attribute("#opened .layer-picture [data-node='attn.q']", "aria-label")
@@ -307,7 +315,7 @@ def test_models_are_named_above_their_costs(browser: Any, tmp_path: Path) -> Non
 
 
 def test_embedding_maps_the_vocabulary_to_the_width(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), "#view=a") as tab:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), "#view=a", width=1440) as tab:
         go_to(tab, "#view=a&layer=embedding&shapes=numbers")
         assert "32,000 →4,096" in tab.text_content(".plate-panel")
         go_to(tab, "#view=a&layer=head&shapes=numbers")

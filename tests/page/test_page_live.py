@@ -25,6 +25,7 @@ from llamath.web.page_export import export
 from llamath.web.server.page_html import model_page
 from support.browser_page import (
     Tab,
+    at_widths,
     browser,
     go_to,
     lent_page,
@@ -153,6 +154,12 @@ def test_prefill_passes_the_tokens_of_the_text(tab: Any) -> None:
         type_text(tab, text)
         n = len(NativeLlama.open().encode(text))
         assert f"Prefill: {n} tokens" in tab.text_content(".flow-text")
+
+
+def test_text_and_layer_are_seen_at_once(fresh: Any) -> None:
+    for _ in at_widths(fresh, 1440):
+        bar, layer = (fresh.locator(x).bounding_box() for x in (".live-bar", ".plate-scene"))
+        assert bar["height"] < 180 and layer["y"] + layer["height"] < 900
 
 
 def test_seed_draws_the_tokens_of_the_engine(browser: Any, tmp_path: Path) -> None:
@@ -404,6 +411,13 @@ def test_phone_has_the_text_below_the_title(browser: Any, tmp_path: Path) -> Non
         .map((x) => x.outerHTML)"""
     )
     assert low == []
+    # what follows and what is read is right below the text, the rest of the numbers folded
+    for part in (".live-bars", ".live-map"):
+        assert page.locator(part).count() == 1 and page.is_visible(f".live-reading {part}"), part
+    assert page.locator("#live .live-grid").count() == 0
+    page.click("#live .unfold")
+    assert page.locator("#live .live-rotation").count() == 1
+    assert page.locator(".live-bars").count() == 1
     context.close()
 
 
@@ -455,7 +469,7 @@ def test_states_without_a_way_back_read_the_text_anew(other_module: Any) -> None
         type_text(other_module, f"{PARK} ball. Finn")
         type_text(other_module, PARK)
         note = other_module.text_content(".live-note")
-        assert ("the last 21 read" in note) == no_way_back
+        assert ("21 tokens in" in note) == no_way_back
         found.append(other_module.text_content(".live-lens tbody"))
     assert found[0] == found[1]
 

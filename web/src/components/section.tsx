@@ -3,6 +3,7 @@
 import { createContext, type ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";
 import { usePrintedState } from "../lib/printing";
+import { IS_PHONE } from "../lib/use_media";
 import { settingTexts, state } from "../lib/state";
 import { SectionMenu } from "./export/section_menu";
 import { SectionAnchor } from "./section_link";
@@ -21,11 +22,14 @@ interface Props {
 
 /** The sections of which a phone first shows the finding alone. */
 const FOLDED_ON_PHONES: readonly string[] = [
+	"live",
 	"layouts",
 	"attention",
 	"positions",
 	"experts",
 	"tensors",
+	"shapes",
+	"configs",
 ];
 
 /** The sections of a model that say little of it, and why: they begin folded at any width. */
@@ -36,7 +40,7 @@ export const Minor = createContext<{ sections: readonly string[]; why: string }>
 
 /** Whether a section begins folded: if it is minor or on a phone, unless the address asks for it. */
 const beginsFolded = (id: string, isMinor: boolean): boolean =>
-	(isMinor || (FOLDED_ON_PHONES.includes(id) && matchMedia("(max-width: 620px)").matches)) &&
+	(isMinor || (FOLDED_ON_PHONES.includes(id) && matchMedia(IS_PHONE).matches)) &&
 	state.section !== id &&
 	location.hash !== `#${id}` &&
 	!settingTexts(state).some((x) => !x.isInitial && x.parts.includes(id));

@@ -3,6 +3,9 @@
 import { useLayoutEffect, useState } from "preact/hooks";
 import { usePrintedState } from "./printing";
 
+/** Below this width, parts stand below each other and most sections begin folded. */
+export const IS_PHONE = "(max-width: 620px)";
+
 export function useMedia(query: string): boolean {
 	const [list] = useState(() => matchMedia(query));
 	const [matches, set] = usePrintedState(() => list.matches, false);

@@ -83,7 +83,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 	const all = sectionsOf(model);
 	const first = all.findIndex((x) => x.isSized);
 	const end = all.findLastIndex((x) => x.isSized) + 1;
-	const barHeight = liveViews.Bar ? 56 : 72;
+	const barHeight = liveViews.Bar ? 36 : 72;
 	const drawn = (sections: readonly PageSection[]) =>
 		sections.map((x) => (
 			<InTurn key={x.id} id={x.id}>

@@ -1,9 +1,7 @@
 // One layer of each model, opened in one scale: what is the same is pale, what differs is marked ≠,
 // what only one has is marked +.
-import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { Select } from "../../components/controls";
-import { Folded } from "../../components/folded";
 import { Measured } from "../../components/measured";
 import { NumberButton, openDerivation } from "../../components/number";
 import { Section } from "../../components/section";
@@ -11,7 +9,6 @@ import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount, signed } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
-import { useMedia } from "../../lib/use_media";
 import { BlockList } from "../plate/block_list";
 import { contract, isMatrix, type Matrix, type PlateNode } from "../plate/contract";
 import { layoutLayers, type LayerLayout, type LayerOptions } from "../plate/layout";
@@ -39,10 +36,7 @@ import {
 
 const SIDE_BY_SIDE = 1000;
 const PHONE = 760;
-const IS_PHONE = "(max-width: 620px)";
 const GAP = 40;
-/** Side by side, matrices have at least this share of their size one above the other. */
-const LEAST_SHARE = 0.6;
 const PADDING = 34;
 
 type Both<T> = [T, T];
@@ -116,20 +110,18 @@ export function OpenedLayers() {
 			)}
 		>
 			{stages[0] && stages[1] ? (
-				<PhoneFold>
-					<Measured isSlow>
-						{(width) => (
-							<Pictures
-								models={models}
-								plates={plates}
-								kinds={kinds}
-								stages={stages as Both<Stage>}
-								pairs={pairs}
-								width={width}
-							/>
-						)}
-					</Measured>
-				</PhoneFold>
+				<Measured isSlow>
+					{(width) => (
+						<Pictures
+							models={models}
+							plates={plates}
+							kinds={kinds}
+							stages={stages as Both<Stage>}
+							pairs={pairs}
+							width={width}
+						/>
+					)}
+				</Measured>
 			) : (
 				<p class="callout">
 					{models[stages[0] ? 1 : 0].name}: what this kind of layer computes is not in the
@@ -168,17 +160,6 @@ function finding(pairs: StepPair[], models: Both<ModelData>): string {
 	return `Of ${all} matrices, ${[same ? `${same} ${same === 1 ? "is" : "are"} the same` : "none is the same", ...parts].join(", ")}`;
 }
 
-/** On phones, where one picture ends before the other begins, they are folded: the table compares. */
-function PhoneFold({ children }: { children: ComponentChildren }) {
-	const isPhone = useMedia(IS_PHONE);
-	if (!isPhone) return <>{children}</>;
-	return (
-		<Folded says="Both layers as pictures">
-			<div data-numbers>{children}</div>
-		</Folded>
-	);
-}
-
 interface Props {
 	models: Both<ModelData>;
 	plates: Both<PlateData>;
@@ -203,11 +184,9 @@ function Pictures({ models, plates, kinds, stages, pairs, width }: Props & { wid
 		]);
 		const half = Math.floor((width - GAP) / 2) - PADDING;
 		const beside = width >= SIDE_BY_SIDE ? layoutLayers(layers, half, false, true) : [];
-		// one above the other where matrices are much larger then
+		if (beside.length) return [beside as Both<LayerLayout>, half, true];
 		const below = layoutLayers(layers, width - PADDING, width < PHONE);
-		return beside.length && beside[0]!.scale >= LEAST_SHARE * below[0]!.scale
-			? [beside as Both<LayerLayout>, half, true]
-			: [below as Both<LayerLayout>, width - PADDING, false];
+		return [below as Both<LayerLayout>, width - PADDING, false];
 	}, [stages[0], stages[1], sides, width]);
 	const fits = layouts.every((x) => x.width <= room + 1);
 	return (
@@ -459,9 +438,8 @@ function DifferenceTable({ pairs, models, plates, kinds }: Omit<Props, "stages">
 			),
 		],
 	});
-	const isPhone = useMedia(IS_PHONE);
 	return (
-		<details class="layer-differences folded" open={isPhone}>
+		<details class="layer-differences folded">
 			<summary>
 				{rows.length} steps differ
 				{same.length > 0 &&

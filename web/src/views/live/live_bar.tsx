@@ -7,14 +7,17 @@ import { groupedNumber, threeDigits } from "../../lib/format";
 import { useRoving } from "../../lib/roving";
 import { MAX_TEXT } from "../../lib/settings";
 import { change, useAppState } from "../../lib/state";
+import { IS_PHONE, useMedia } from "../../lib/use_media";
 import { percentOf } from "./cells";
-import { shownHead } from "./heads";
+import { HeadMap, shownHead } from "./heads";
+import { NextToken } from "./next_token";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
 
 export function LiveBar({ model }: { model: ModelData }) {
 	const story = useStory(model);
 	const state = useAppState("token", "temperature");
 	const field = useRef<HTMLTextAreaElement>(null);
+	const isPhone = useMedia(IS_PHONE);
 	const written = story?.written ?? 0;
 	useLayoutEffect(() => {
 		if (written && field.current) field.current.scrollTop = field.current.scrollHeight;
@@ -24,25 +27,19 @@ export function LiveBar({ model }: { model: ModelData }) {
 	const isReady = story.status === "ready";
 	return (
 		<div class="live-bar" data-live={story.status}>
-			<label class="control-label" for="live-text">
-				This model runs here. It reads tokens, pieces of words: · is a space, &lt;s&gt; the
-				beginning
+			<label class="hidden" for="live-text">
+				Text that the model reads
 			</label>
 			<textarea
 				id="live-text"
 				ref={field}
 				rows={2}
-				aria-describedby={story.data.knows ? "live-knows" : undefined}
+				aria-describedby="live-knows"
 				maxLength={MAX_TEXT}
 				spellcheck={false}
 				value={story.text}
 				onInput={(event) => story.setText(event.currentTarget.value)}
 			/>
-			{story.data.knows && (
-				<p class="caption" id="live-knows">
-					{story.data.knows}
-				</p>
-			)}
 			<div class="live-buttons">
 				<button
 					type="button"
@@ -75,11 +72,31 @@ export function LiveBar({ model }: { model: ModelData }) {
 					{story.end}
 				</span>
 				<Prompts story={story} />
+				<details class="live-knows">
+					<summary>What it reads</summary>
+					<p class="caption" id="live-knows">
+						Tokens, pieces of words: · is a space, &lt;s&gt; the beginning.{" "}
+						{story.data.knows}
+					</p>
+				</details>
 			</div>
 			{isReady && <Tokens model={model} story={story} />}
 			<p class="caption live-note" role={story.isWriting ? undefined : "status"}>
 				{noteOf(story)}
 			</p>
+			{isReady && isPhone && <Reading model={model} story={story} />}
+		</div>
+	);
+}
+
+/** What follows and what is read, which a phone has right below the text. */
+function Reading({ model, story }: { model: ModelData; story: Story }) {
+	const state = useAppState("token", "layer", "head");
+	if (!story.length) return null;
+	return (
+		<div class="live-reading">
+			<NextToken story={story} />
+			{shownHead(model, story, state) && <HeadMap model={model} story={story} />}
 		</div>
 	);
 }
@@ -123,19 +140,22 @@ function noteOf(story: Story): string {
 	if (story.status !== "ready") return "";
 	const { tokens, ms } = story.lastPass;
 	const count = `${groupedNumber(story.ids.length)} ${story.ids.length === 1 ? "token" : "tokens"}`;
-	const speed = tokens
-		? `; the last ${groupedNumber(tokens)} read in ${threeDigits(ms)} ms, in this page`
-		: "";
+	const last = tokens < story.ids.length ? `; the last ${groupedNumber(tokens)} read` : "";
+	const speed = tokens ? `${last} in ${threeDigits(ms)} ms` : "";
 	const left = story.left ? ` ${groupedNumber(story.left)} more are not read.` : "";
 	const says = story.data.prompts.find((x) => x.text === story.text)?.says ?? "";
 	return `${says} ${count}${speed}.${left}`.trim();
 }
 
 const LIKELY = 3;
+const LEAST_LIKELY = 0.001;
 
+/** The most likely next tokens, of those that one would see drawn. */
 function likelyNext(story: Story): [id: number, share: number][] {
 	const shares = softmax(story.passes.at(-1)!.logits);
-	return largest(shares, LIKELY).map((id) => [id, shares[id]!]);
+	return largest(shares, LIKELY)
+		.map((id): [number, number] => [id, shares[id]!])
+		.filter(([, share], i) => i === 0 || share >= LEAST_LIKELY);
 }
 
 /**

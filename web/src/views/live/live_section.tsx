@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { useAppState, type State } from "../../lib/state";
+import { IS_PHONE, useMedia } from "../../lib/use_media";
 import { percentOf } from "./cells";
 import { HeadGrid, HeadMap, shownHead } from "./heads";
 import { Cache, HeadSteps, LayerValues, Rotation } from "./layer_values";
@@ -38,6 +39,7 @@ export function LiveSection({ model }: { model: ModelData }) {
 	const state = useAppState("token", "head", "layer");
 	const story = useStory(model);
 	if (!story) return null;
+	const isPhone = useMedia(IS_PHONE);
 	const hasHeads = story.length > 0 && shownHead(model, story, state) !== null;
 	return (
 		<Section
@@ -55,14 +57,14 @@ export function LiveSection({ model }: { model: ModelData }) {
 		>
 			{story.length > 0 && (
 				<div class="live-grid">
-					{hasHeads && <HeadMap model={model} story={story} />}
+					{hasHeads && !isPhone && <HeadMap model={model} story={story} />}
 					{hasHeads && (
 						<figure class="live-all-heads">
 							<h3>All heads; a line joins those that share a key and value head</h3>
 							<HeadGrid model={model} story={story} />
 						</figure>
 					)}
-					<NextToken story={story} />
+					{!isPhone && <NextToken story={story} />}
 					{hasHeads && <Rotation model={model} story={story} />}
 					{hasHeads && <HeadSteps model={model} story={story} />}
 					<Lens story={story} />

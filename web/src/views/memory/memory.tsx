@@ -8,6 +8,7 @@ import { derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { gibibytes, grouped, percent } from "../../lib/format";
 import { useAppState } from "../../lib/state";
+import { IS_PHONE } from "../../lib/use_media";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
 import {
@@ -298,7 +299,7 @@ function GpuCells({
 
 /** On phones, where the matrix of hardware names the same GPUs just above, the table is folded. */
 function GpuFold({ children }: { children: ComponentChildren }) {
-	const [isPhone] = useState(() => matchMedia("(max-width: 620px)").matches);
+	const [isPhone] = useState(() => matchMedia(IS_PHONE).matches);
 	return isPhone ? (
 		<Folded says="What is left on each GPU, and its longest context">{children}</Folded>
 	) : (

@@ -6,10 +6,8 @@ import { state as appState, useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
 import { chosenHardware, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import { chosenDtypes } from "../../lib/sizing/gpu_memory";
-import { useMedia } from "../../lib/use_media";
+import { IS_PHONE, useMedia } from "../../lib/use_media";
 import { CustomFigures, InferenceControls, LoadControls, saidLoad } from "./settings_controls";
-
-const IS_PHONE = "(max-width: 620px)";
 
 followed.texts = () => {
 	const shown = data.models[appState.view === "b" ? 1 : 0]!;

@@ -86,6 +86,8 @@ const PHONE_MODES: [Mode, number, number, stacks?: number][] = [
 ];
 /** Rows are made smaller down to this size until they are not higher than this. */
 const [LEAST_ROW, ROWS_HEIGHT] = [48, 480];
+/** The height of rows of layers beside each other, whose matrices are small otherwise. */
+const COMPACT_HEIGHT = 640;
 /** The height of branches beside each other. */
 const ACROSS_HEIGHT = 480;
 /** Gaps along rows grow up to this, where they do not fill the width. */
@@ -407,11 +409,12 @@ export function layoutLayers(
 			return isFitting;
 		});
 		// smaller, where it is higher than a screen
-		if (/rows/.test(mode) && heightOf(best) > ROWS_HEIGHT) {
+		const highest = isCompact ? COMPACT_HEIGHT : ROWS_HEIGHT;
+		if (/rows/.test(mode) && heightOf(best) > highest) {
 			const smaller = SIZES.filter((x) => x < best[0]!.scale * largest && x >= LEAST_ROW);
 			firstOf(smaller, (size) => {
 				const found = lay(size);
-				const isLow = heightOf(found) <= ROWS_HEIGHT;
+				const isLow = heightOf(found) <= highest;
 				if (fits(found, mode) && (isLow || heightOf(found) < heightOf(best))) best = found;
 				return isLow;
 			});
