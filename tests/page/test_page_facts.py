@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def test_numbers_of_the_sheet_open_their_derivations(
             f"= {facts.kv_full_context:,} bytes\n= {short_bytes(facts.kv_full_context)}"
         )
         tab.keyboard.press("Escape")
+        decode = tab.text_content(".facts > div:has([data-fact=Decode])")
+        assert re.search(r"\d\u00a0[GT]FLOPs at", decode), "a number stays with its unit"
         tab.click("[data-fact='Hidden size']")
         assert tab.text_content("dialog[open] pre") == f"d\n= hidden_size\n= {facts.width:,}"
         tab.keyboard.press("Escape")

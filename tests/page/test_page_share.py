@@ -258,7 +258,7 @@ def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
         width, height = tab.evaluate(
             "(x => [x.width, x.height])(document.querySelector('#parameters figure').getBoundingClientRect())"
         )
-    assert name.endswith(".png") and data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert name == "Llama-3-8B-parameters-light.png" and data[:8] == b"\x89PNG\r\n\x1a\n"
     size = struct.unpack(">II", data[16:24])
     assert size[0] >= 2 * width and size[1] > 2 * height and len(data) > 5_000
 
@@ -431,18 +431,24 @@ def test_a_closed_dialog_leaves_no_entry(browser: Any, tmp_path: Path) -> None:
         assert "Layer 16" in tab.text_content(".plate-path")
 
 
-def test_print_draws_what_is_folded(browser: Any, tmp_path: Path) -> None:
+def test_print_leaves_folded_what_says_little(browser: Any, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "model")
     with Tab(browser, tmp_path, model_page([llamath.load(folder)]), width=1440) as tab:
         assert tab.is_visible("#memory .unfold")
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")
-        for picture in ("#memory .memory-map svg", "#memory .memory-chart svg", "#speed svg"):
-            assert tab.is_visible(picture), picture
+        assert tab.is_visible("#parameters svg") and tab.locator("#speed svg").count() == 0
+        assert not tab.is_visible("#memory .unfold")
         tab.emulate_media(media="screen")
         tab.evaluate("dispatchEvent(new Event('afterprint'))")
         wait_until_drawn(tab)
-        assert tab.is_visible("#memory .unfold")
+        tab.click("#memory .unfold")
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        tab.emulate_media(media="print")
+        for picture in ("#memory .memory-map svg", "#memory .memory-chart svg"):
+            assert tab.is_visible(picture), picture
+        tab.emulate_media(media="screen")
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
 def test_paper_says_model_and_page_number_on_top(browser: Any, tmp_path: Path) -> None:

@@ -451,6 +451,13 @@ def test_phone_shows_findings_until_a_section_is_asked_for(
           .map((x) => [x.textContent, x.checkVisibility() ? x.getBoundingClientRect().height : 24])
           .filter((x) => x[1] < 24)"""
         assert tab.evaluate(small) == [], "fingers reach all"
+        tab.evaluate("scrollTo(0, 3000)")
+        wait_until_drawn(tab)
+        assert tab.locator("header").bounding_box()["y"] < -90
+        tab.evaluate("scrollTo(0, 2800)")
+        wait_until_drawn(tab)
+        head, sections = (tab.locator(x).bounding_box() for x in ("header", ".narrow-only"))
+        assert head["y"] == 0 and sections["y"] + sections["height"] < head["height"]
         shown = "['attention', 'experts', 'tensors'].map((x) => !document.querySelector(`#${x} .unfold`))"
         assert tab.evaluate(shown) == [False, False, False]
         tab.click("#attention .unfold")

@@ -103,8 +103,8 @@ function OtherModels() {
 const HEADER_HEIGHT = 160;
 
 /**
- * The sections where the header has no room for their links. A phone has them in the header, and
- * over the page while one scrolls back, so that they cover nothing that is being read.
+ * The sections where the header has no room for their links. The header of a phone is in sight while
+ * one scrolls back, so that it covers nothing that is being read.
  */
 function SectionList({ links }: { links: readonly SectionLink[] }) {
 	useEffect(() => {

@@ -48,7 +48,11 @@ const beginsFolded = (id: string, isMinor: boolean): boolean =>
 export function Section({ id, topic, title, lead, controls, children }: Props) {
 	const minor = useContext(Minor);
 	const isMinor = minor.sections.includes(id);
-	const [isFolded, setFolded] = usePrintedState(() => beginsFolded(id, isMinor), false);
+	// paper has what a phone folds, but not what says little
+	const [isFolded, setFolded] = usePrintedState(
+		() => beginsFolded(id, isMinor),
+		isMinor ? undefined : false,
+	);
 	return (
 		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic} data-numbers>
 			<div class="wrap">
@@ -71,7 +75,7 @@ export function Section({ id, topic, title, lead, controls, children }: Props) {
 				{isFolded ? (
 					<button
 						type="button"
-						class="button unfold"
+						class="button unfold no-print"
 						aria-label={`Show ${topic}`}
 						onClick={() => {
 							setFolded(false);

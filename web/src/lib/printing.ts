@@ -14,8 +14,8 @@ export function drawAtOnce(change: () => void): void {
 	}
 }
 
-/** A state that has another value on paper, and its own one again afterwards. */
-export function usePrintedState<T>(initial: () => T, printed: T) {
+/** A state that has another value on paper, if one is given, and its own one again afterwards. */
+export function usePrintedState<T>(initial: () => T, printed: T | undefined) {
 	const [value, set] = useState(initial);
 	useLayoutEffect(() => {
 		let own: { value: T } | null = null;
@@ -23,7 +23,7 @@ export function usePrintedState<T>(initial: () => T, printed: T) {
 			() =>
 				set((now) => {
 					own ??= { value: now };
-					return printed;
+					return printed ?? now;
 				}),
 			() => {
 				const before = own;

@@ -86,8 +86,10 @@ function PictureItems({
 	theme: string;
 	close: () => void;
 }) {
-	const own = ["picture", modelName(id)].includes(picture.name) ? "" : `-${picture.name}`;
-	const name = `${modelName(id)}-${id}${own}-${theme}`;
+	const model = modelName(id);
+	const own = picture.name.replace(model, "").replace(/^[,\s]+/, "");
+	const parts = [model, id, ["picture", id].includes(own) ? "" : own, theme];
+	const name = parts.filter(Boolean).join("-");
 	const draw = () => inTheme(theme, () => svgDocument(picture, title, modelAndSettings(id)));
 	const save = async (format: string) => {
 		const drawn = draw();

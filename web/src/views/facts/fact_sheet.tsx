@@ -142,6 +142,9 @@ function ActiveBar({
 	);
 }
 
+/** A text whose numbers stay with their units. */
+const withUnits = (text: string): string => text.replace(/(\d) (?=\p{L})/gu, "$1\u00a0");
+
 /** The rows of facts, with the sizes of the weights where these are not elsewhere. */
 export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: boolean }) {
 	const { rows } = factsOf(model);
@@ -152,7 +155,7 @@ export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: 
 					<dt>{x.name}</dt>
 					<dd>
 						<FactValue row={x} model={model} />
-						{x.note && <small> {x.note}</small>}
+						{x.note && <small> {withUnits(x.note)}</small>}
 					</dd>
 				</div>
 			))}

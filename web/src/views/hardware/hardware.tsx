@@ -70,7 +70,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const plateau = explainPlateau(rows, chosen);
-	const lead = `How many sequences of ${grouped(state.context)} tokens fit, and below it the upper bound of decode speed for ${state.batch === 1n ? "one sequence" : `a batch of ${grouped(state.batch)}`}. Darker: more sequences fit. Hatched: the model does not fit; the number is the memory that each GPU lacks.`;
+	const lead = `How many sequences of ${grouped(state.context)} tokens fit, and below it the upper bound of decode speed for ${state.batch === 1n ? "one sequence" : `a batch of ${grouped(state.batch)}`}. The stronger the fill, the more sequences fit. Hatched: the model does not fit; the number is the memory that each GPU lacks.`;
 	return (
 		<Section
 			id="hardware"

@@ -1,4 +1,4 @@
-// The matrix of GPUs and numbers of them: darkness is the number of sequences that fit.
+// The matrix of GPUs and numbers of them: the fill is the number of sequences that fit.
 import { useRef } from "preact/hooks";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { change } from "../../lib/state";
@@ -13,8 +13,9 @@ interface Props {
 	context: bigint;
 }
 
-/** The shade of a cell by the sequences that fit: below 4, 32, 256, or more. */
-const shade = (n: bigint | null) => (n === null || n >= 256n ? 4 : n >= 32n ? 3 : n >= 4n ? 2 : 1);
+/** The shade of a cell by the sequences that fit: below 4, 16, 64, 256, or more. */
+const shade = (n: bigint | null) =>
+	n === null ? 5 : 1 + [4n, 16n, 64n, 256n].filter((least) => n >= least).length;
 const many = (n: bigint | null) =>
 	n === null
 		? "any number of"

@@ -170,8 +170,10 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 		1e-9,
 	);
 	const radius = CLOCK / 2 - 2;
-	const hand = ([x, y]: [number, number]): string =>
-		`M${CLOCK / 2} ${CLOCK / 2}l${((radius * x) / longest).toFixed(2)} ${((-radius * y) / longest).toFixed(2)}`;
+	const hand = ([x, y]: [number, number]): string => {
+		const scale = radius / Math.max(Math.hypot(x, y), 1e-9);
+		return `M${CLOCK / 2} ${CLOCK / 2}l${(scale * x).toFixed(2)} ${(-scale * y).toFixed(2)}`;
+	};
 	return (
 		<figure class="live-rotation">
 			<h3>
@@ -194,7 +196,12 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 								}}
 								onPointerEnter={() => setPair(j)}
 							>
-								<svg width={CLOCK} height={CLOCK} class="data" aria-hidden="true">
+								<svg
+									width={CLOCK}
+									height={CLOCK + 6}
+									class="data"
+									aria-hidden="true"
+								>
 									<circle
 										class="clock"
 										cx={CLOCK / 2}
@@ -203,6 +210,12 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 									/>
 									<path class="hand before" d={hand(pairOf(before, j))} />
 									<path class="hand" d={hand(pairOf(after, j))} />
+									<rect
+										class="length"
+										y={CLOCK + 2}
+										width={(CLOCK * Math.hypot(...pairOf(after, j))) / longest}
+										height={3}
+									/>
 								</svg>
 								<span>{degrees.toFixed(degrees > 0 && degrees < 1 ? 2 : 0)}°</span>
 							</button>
@@ -211,7 +224,7 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 				})}
 			</ol>
 			<figcaption class="caption">
-				Thin: before; bold: after. Pair {pair} turns by{" "}
+				Thin: before; bold: after; the bar is the pair's length. Pair {pair} turns by{" "}
 				{shortNumber((rotation.frequencies[pair]! * 180) / Math.PI)}° for each token, so the
 				angle between a query and a key depends on their distance alone.
 			</figcaption>

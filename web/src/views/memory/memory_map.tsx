@@ -76,7 +76,8 @@ export const MemoryMap = (props: Props) => (
 		<h3>Where each GPU ends: context × batch</h3>
 		<p class="caption">
 			GiB on the most loaded GPU, {props.sized.plan.label}, both axes logarithmic. Below and
-			to the left of its line, a GPU has enough memory. Darker: fewer GPUs have.
+			to the left of its line, a GPU has enough memory. The stronger the tone, the fewer GPUs
+			have.
 			{props.sized.sizes.stated && " Italic: longer than the model’s own context."} Choose a
 			cell to set both.
 		</p>
