@@ -8,7 +8,7 @@ import { comparisonView } from "./lib/comparison_view";
 import { data } from "./lib/data";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
-import { isAnchor, state, useAppState } from "./lib/state";
+import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
 import { whenWhole } from "./lib/turns";
 import { DesignPage } from "./views/design_page";
 import { Files } from "./views/files/files";
@@ -47,16 +47,12 @@ function handleKey(event: KeyboardEvent) {
 const sectionInAddress = () =>
 	isAnchor(location.hash) ? document.querySelector(`section${location.hash}`)?.id : state.section;
 
-/** The section before Back, Forward or another address. */
-let before = "";
-const keepSection = () => (before = state.section);
-
 /**
  * Scrolls to the section that the address names, where it will be when all above it is drawn; not
  * where another setting is undone.
  */
 function scrollToSection() {
-	if (state.section && state.section === before && !isAnchor(location.hash)) return;
+	if (state.section && state.section === sectionBefore && !isAnchor(location.hash)) return;
 	whenWhole(() => {
 		const section = sectionInAddress();
 		if (section) showSection(section);
@@ -78,12 +74,8 @@ export function App() {
 	}, [title]);
 	useEffect(() => {
 		scrollToSection();
-		addEventListener("popstate", keepSection, true);
 		addEventListener("popstate", scrollToSection);
-		return () => {
-			removeEventListener("popstate", keepSection, true);
-			removeEventListener("popstate", scrollToSection);
-		};
+		return () => removeEventListener("popstate", scrollToSection);
 	}, []);
 	useEffect(() => {
 		addEventListener("keydown", handleKey);

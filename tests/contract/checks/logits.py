@@ -96,7 +96,7 @@ def bfloat16_is_as_accurate_as_transformers(case: Contract) -> None:
     if not case.is_plain:
         return
     exact, both = case.pair, case.bfloat16_pair
-    ids = both.ids(30, rows=6)
+    ids = both.ids(30, rows=16)
     expected = logits(exact.theirs, ids)
     ours, theirs = (
         (x.float() - expected).abs().median() for x in (both.ours(ids), logits(both.theirs, ids))

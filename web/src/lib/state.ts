@@ -140,8 +140,11 @@ function cleanAddress(): void {
 }
 
 cleanAddress();
+/** The section before Back, Forward or another address. */
+export let sectionBefore = "";
 addEventListener("popstate", () => {
 	lastStep = "";
+	sectionBefore = state.section;
 	if (isAnchor(location.hash)) return;
 	Object.assign(current, readState(location.hash));
 	cleanAddress();
