@@ -780,10 +780,14 @@ def test_config_of_any_family_opens_on_the_server(
     model = llamath.load(slug)
     visit(visitor, place.address)
     visitor.set_input_files("#file-input", str(config_file(tmp_path, slug)))
-    visitor.wait_for_url("**/models/~1/~*#view=b")
+    visitor.wait_for_url("**/models/~1/~*#view=b*")
     visitor.wait_for_selector(f"h1:has-text('config.json ({model.family.name})')")
     assert f"{model.parameters.total:,}" in visitor.text_content("main")
+    gpu = visitor.text_content(".runs strong").split("×")[1].strip()
+    assert gpu in visitor.text_content("#speed h2"), "until another is chosen"
     visitor.click("[data-view=difference]")
+    wait_until_drawn(visitor)
+    assert "card" not in visitor.evaluate("location.hash")
     delta = model.parameters.total - 8_030_261_248
     assert f"{abs(delta):,}" in visitor.text_content("main")
 

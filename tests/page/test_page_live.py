@@ -42,7 +42,7 @@ from tiny.words import COLOURS, PEOPLE, THINGS
 
 __all__ = ["browser"]
 PROMPT = "Tell me a story about Anna and a kite."
-PARK = "Ben was in the park. He had a red ball. Then Anna came. Ben gave Anna the"
+PARK = "Ben was in the park. He had a red ball. He played with the"
 WRITE_ALL = """() => new Promise((done) => {
   const step = () => {
     const button = document.querySelector(".live-buttons button");
@@ -470,7 +470,7 @@ def test_states_without_a_way_back_read_the_text_anew(other_module: Any) -> None
         type_text(other_module, f"{PARK} ball. Finn")
         type_text(other_module, PARK)
         note = other_module.text_content(".live-note")
-        assert ("21 tokens in" in note) == no_way_back
+        assert ("17 tokens in" in note) == no_way_back
         found.append(other_module.text_content(".live-lens tbody"))
     assert found[0] == found[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -424,6 +425,12 @@ def test_zoom_goes_down_to_a_head_and_back(browser: Any, tmp_path: Path) -> None
         assert tab.evaluate(title) == "Llama 3 8B" and not tab.locator(".plate-panel").count()
         tab.click("[aria-label='Zoom in']")
         assert tab.evaluate(title) == "Layer 16"
+        go_to(tab, "#shapes=letters")
+        text = tab.text_content(".layer-picture")
+        for part in ("stream, d wide", "H query heads", "K KV heads", "/√h"):
+            assert part in text
+        assert not re.search(r"\d", text)
+        go_to(tab, "#")
         box = tab.locator(".layer-picture [data-matrix='attn.o.weight']").bounding_box()
         tab.mouse.move(box["x"] + 5, box["y"] + 5)
         tab.keyboard.down("Control")

@@ -1,6 +1,7 @@
 // Two models side by side: why one is larger, their shapes, sizes, facts, weights and
 // configurations.
 import "./compare/compare.css";
+import { useLayoutEffect } from "preact/hooks";
 import { InTurn } from "../components/in_turn";
 import { Folded } from "../components/folded";
 import { NumberButton } from "../components/number";
@@ -9,6 +10,7 @@ import type { SectionLink } from "../components/header";
 import { data } from "../lib/data";
 import { formula } from "../lib/derivation";
 import { grouped, share, signed } from "../lib/format";
+import { change, initialState, useAppState } from "../lib/state";
 import { difference, howInWords, isSameModel, whyInWords } from "./compare/difference";
 import { Measures, MeasuresFinding } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
@@ -77,6 +79,11 @@ function otherKeys(): string {
 }
 
 export function ComparisonPage() {
+	const { card, gpus } = useAppState("card", "gpus");
+	useLayoutEffect(() => {
+		// both on the same hardware
+		if (!card || !gpus) change({ card: initialState.card, gpus: initialState.gpus }, true);
+	}, [card, gpus]);
 	if (isSameModel(difference)) {
 		return (
 			<>

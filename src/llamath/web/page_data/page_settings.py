@@ -20,7 +20,6 @@ def page_settings(
     first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
     # of one model the smallest hardware that runs it, whatever else is chosen
     card, count = (DEFAULT_GPU, size_data[0]["start"]) if is_comparison else ("", "")
-    unset = [] if is_comparison else [""]
 
     def option_names(key: str, of: str = "name") -> list[str]:
         return list(dict.fromkeys(str(y[of]) for x in size_data for y in x[key]))
@@ -34,13 +33,13 @@ def page_settings(
         "context": (size_data[0]["context"],),
         "dtype": ("", ["", *option_names("dtypes")]),
         "kv": ("", ["", *option_names("kvs")]),
-        "gpus": (count, [*unset, *option_names("gpus", "count")]),
+        "gpus": (count, ["", *option_names("gpus", "count")]),
         "trainers": (start["trainers"], [y for x in size_data for y in x["training"]["gpus"]]),
         **{
             x["name"]: (start.get(x["name"], x["options"][0][0]), [y[0] for y in x["options"]])
             for x in training["choices"]
         },
-        "card": (card, [*unset, *(x["name"] for x in gpus), "custom"]),
+        "card": (card, ["", *(x["name"] for x in gpus), "custom"]),
         "tour": ("", ["", *map(str, range(1, stops + 1))]),
         "layer": (str(first.get("layer", "")),),
         "text": (first.get("text", ""),),

@@ -54,13 +54,16 @@ export interface SiteLinks {
 	link: string;
 }
 
+/** The view of the second model, on the smallest hardware that runs it until other is chosen. */
+const BESIDE = "#view=b&gpus=&card=";
+
 /** On the page of a model: beside the model that is shown, which stays. */
 export const openOnPage: OpenConfig = async (file) => {
 	if (data.served) {
 		const { up, ids } = data.served;
 		const kept = ids[state.view === "b" ? 1 : 0]!;
 		return openOnServer(file, up, (id) =>
-			id === kept ? pageUrl(up, [id]) : `${pageUrl(up, [kept, id])}#view=b`,
+			id === kept ? pageUrl(up, [id]) : `${pageUrl(up, [kept, id])}${BESIDE}`,
 		);
 	}
 	const site = data.gallery as SiteLinks | undefined;

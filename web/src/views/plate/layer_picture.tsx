@@ -129,7 +129,9 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 					}
 				/>
 			))}
-			{layout.stream && <Stream layout={layout} active={active} stage={stage} />}
+			{layout.stream && (
+				<Stream layout={layout} active={active} stage={stage} letters={props.letters} />
+			)}
 			{live?.ofStream(layout)}
 			{order.map((x, i) => (
 				<g
@@ -250,13 +252,15 @@ function Stream({
 	layout,
 	active,
 	stage,
+	letters,
 }: {
 	layout: LayerLayout;
 	active: ReadonlySet<string>;
 	stage: Stage;
+	letters: boolean;
 }) {
 	const { line, nodes } = layout.stream!;
-	const label = streamLabel(layout, `, ${notation(stage.stream[2]!, {}, false)} wide`);
+	const label = streamLabel(layout, `, ${notation(stage.stream[2]!, {}, letters)} wide`);
 	return (
 		<g>
 			<path class="stream" d={path(line)} />

@@ -499,13 +499,16 @@ export const SHOWN_HEADS = 12;
 const QUERY_WIRE = 14;
 export const KEY_WIDTH = 74;
 
-/** The scaling of the scores: /√128. */
-const scalingOf = (node: PlateNode): string =>
-	/ ([/×]) (√?[\d.]+) of every pair/
-		.exec(node.steps.find((x) => x.kind === "scores")!.does)
-		?.slice(1)
-		.join("")
-		.replace("×", "·") ?? "";
+/** The scaling of the scores: /√128, or in letters /√h. */
+function scalingOf(node: PlateNode, stage: Stage, letters: boolean): string {
+	const { does, takes } = node.steps.find((x) => x.kind === "scores")!;
+	const [, sign, n] = / ([/×]) (√?[\d.]+) of every pair/.exec(does) ?? [];
+	if (!sign) return "";
+	const size = stage.steps.find((x) => x.name === takes[0])?.shape.at(-1);
+	const isRoot = size !== undefined && n === `√${asNumber(size)}`;
+	const inLetters = letters && isRoot && notation(size, {}, true, true);
+	return `${sign.replace("×", "·")}${inLetters ? `√${inLetters}` : n}`;
+}
 
 /** The node from which the queries come. */
 function queriesOf(node: PlateNode): string | undefined {
@@ -547,7 +550,7 @@ function headEntries(
 
 function measureHeads(
 	node: PlateNode,
-	{ stage, isNarrow, isTight, isRow, isDown, other }: MeasureOptions,
+	{ stage, letters, isNarrow, isTight, isRow, isDown, other }: MeasureOptions,
 ): Spec {
 	const sharing = stage.heads.find(
 		(x): x is HeadGroups & { kind: "heads" } => x.kind === "heads",
@@ -569,8 +572,10 @@ function measureHeads(
 	const keysFirst = isAttention && sharing !== undefined && !isDown;
 	if (sharing) {
 		const texts = [
-			`${grouped(many)} ${shortUnit(sharing.many, many)}`,
-			isUnpacked ? "each with own k, v" : `${grouped(few)} ${shortUnit(sharing.few, few)}`,
+			`${notation(sharing.n, {}, letters)} ${shortUnit(sharing.many, many)}`,
+			isUnpacked
+				? "each with own k, v"
+				: `${notation(sharing.k, {}, letters)} ${shortUnit(sharing.few, few)}`,
 		];
 		const isOneLine = textWidth(texts[0]!, 13, 650) + textWidth(texts[1]!, 13, 650) + 14 <= w;
 		top.push({
@@ -599,7 +604,7 @@ function measureHeads(
 				)
 		: 40;
 	const title = isAttention
-		? `softmax(q·kᵀ${scalingOf(node)}) v`
+		? `softmax(q·kᵀ${scalingOf(node, stage, letters)}) v`
 		: "one state S for each head, updated token by token";
 	const bottom = [
 		...wrapText(title, w),

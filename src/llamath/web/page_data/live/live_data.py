@@ -34,7 +34,7 @@ _MAX_TOKENS = 512
 _TOKENIZER = "tokenizer.json"
 _PROMPTS = (
     {
-        "text": "Ben was in the park. He had a red ball. Then Anna came. Ben gave Anna the",
+        "text": "Ben was in the park. He had a red ball. He played with the",
         "says": "What Ben has comes next: after layer 2 the model says red, and layer 3, head 0 "
         "finds the ball.",
         "layer": 3,
