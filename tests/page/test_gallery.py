@@ -417,6 +417,12 @@ def test_nothing_scrolls_sideways_and_text_has_12_pixels(
             wait_until_drawn(tab)
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, view
             assert tab.evaluate(small) == [], view
+            if view == "table" and width == 390:
+                frame = (
+                    "(x => [x.scrollWidth, x.clientWidth])(document.querySelector('.table-frame'))"
+                )
+                inner, room = tab.evaluate(frame)
+                assert inner <= room, "columns that fit"
 
 
 def test_printed_gallery_has_the_models_without_controls(tab: Any) -> None:

@@ -107,9 +107,14 @@ export function shown(x: Entry, column: Column): string {
 	return value === null || value === undefined || value === "" ? "" : column.show(value, x);
 }
 
-export function chosenColumns(columns: string): Column[] {
+const ON_PHONES: readonly string[] = ["total", "active"];
+
+/** The columns that are named, else the initial ones, of which a phone has room for two. */
+export function chosenColumns(columns: string, isPhone: boolean): Column[] {
 	const keys = new Set(columns.split(",").filter(Boolean));
-	return columns ? COLUMNS.filter((x) => keys.has(x.key)) : COLUMNS.filter((x) => x.isInitial);
+	return COLUMNS.filter((x) =>
+		columns ? keys.has(x.key) : isPhone ? ON_PHONES.includes(x.key) : x.isInitial,
+	);
 }
 
 /** Values as they are, exact; a text that a spreadsheet would read as a formula is quoted. */

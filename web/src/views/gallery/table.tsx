@@ -2,6 +2,7 @@
 import { saveFile } from "../../components/export/clipboard";
 import { useRoving } from "../../lib/roving";
 import { change, useAppState } from "../../lib/state";
+import { IS_PHONE, useMedia } from "../../lib/use_media";
 import { COLUMNS, chosenColumns, shown, toCsv, type Column } from "./columns";
 import type { Entry } from "./entries";
 import { CompareButton, ModelLink, useModelStop, type Stop } from "./model_link";
@@ -37,7 +38,7 @@ function ColumnChoice({ columns }: { columns: Column[] }) {
 
 export function ModelTable({ models }: { models: Entry[] }) {
 	const { sort, columns } = useAppState("sort", "columns");
-	const chosen = chosenColumns(columns!);
+	const chosen = chosenColumns(columns!, useMedia(IS_PHONE));
 	const stop = useModelStop(models);
 	const key = sort!.replace(/^-/, "");
 	const sortBy = (column: { key: string; isNumber: boolean }) => {
