@@ -37,6 +37,9 @@ TOPS = """[".tour-text", ".tour-values", ".tour-question"].map((x) => {
   const { left, top } = document.querySelector(`.tour ${x}`).getBoundingClientRect();
   return innerWidth > 1000 ? left : top;
 })"""
+FOLDED = """[".tour-text h3", ".tour-values > *", ".tour-question", ".tour-why"].map((x) =>
+  document.querySelector(`.tour ${x}`).getBoundingClientRect().top)"""
+"""The order on a phone: the text is folded, after values and question."""
 INNER = "(() => { const { scrollHeight, clientHeight } = document.querySelector('.tour'); return scrollHeight - clientHeight; })()"
 DIMMED = """(() => {
   const brightness = (color) => {
@@ -382,6 +385,9 @@ def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: i
             assert places == sorted(places), "words, values, question"
             if width == 1440:
                 assert tab.evaluate(INNER) == 0, i
+            else:
+                folded = tab.evaluate(FOLDED)
+                assert folded == sorted(folded) and not tab.is_visible(".tour-why p"), i
         if width == 1440:  # the lit part, the whole map and the question at once
             softmax = [x.name for x in tour_of(models[0]).stops].index("softmax") + 1
             go_to(tab, f"#tour={softmax}")

@@ -251,7 +251,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 					<span class="hidden">
 						Stop {index + 1} of {stops.length}.
 					</span>
-					<Words stop={stop} />
+					<Words key={stop.name} stop={stop} isFolded={isNarrow} />
 					{index === 0 && !Values && <WhereValuesAre />}
 				</div>
 				{Values ? (
@@ -287,15 +287,28 @@ function WhereValuesAre() {
 	);
 }
 
-function Words({ stop }: { stop: TourStop }) {
-	return (
+/** On a phone the title, then values and question; the text is folded below them. */
+function Words({ stop, isFolded }: { stop: TourStop; isFolded: boolean }) {
+	const text = (
 		<>
-			<h3>{stop.title}</h3>
 			<p>{stop.what}</p>
 			<p>
 				<strong>Why?</strong> {stop.why}
 			</p>
 			{stop.formula && <p class="tour-formula">{stop.formula}</p>}
+		</>
+	);
+	return (
+		<>
+			<h3>{stop.title}</h3>
+			{isFolded ? (
+				<details class="tour-why">
+					<summary>What happens, and why?</summary>
+					{text}
+				</details>
+			) : (
+				text
+			)}
 		</>
 	);
 }
