@@ -112,10 +112,10 @@ FAULTS = (
         "",
     ),
     Fault(
-        "note on layers for multi-token prediction is lost",
+        "row of layers for multi-token prediction is lost",
         "src/llamath/analysis/size/memory/inference_memory.py",
-        "            *self._mtp_notes(),\n",
-        "",
+        "            not_loaded=self.not_loaded,\n",
+        "            not_loaded=(),\n",
     ),
     Fault(
         "headroom of `fit` is the fixed part alone",
@@ -280,7 +280,7 @@ FAULTS = (
     Fault(
         "a posted config may have any length",
         "src/llamath/web/server/application.py",
-        "return 413 if len(length) > 12 or int(length) > MAX_POSTED else 0",
+        "return 413 if len(length) > 12 or int(length) > body.max_bytes else 0",
         "return 413 if len(length) > 12 else 0",
     ),
     Fault(
@@ -291,9 +291,9 @@ FAULTS = (
     ),
     Fault(
         "the page states GB as GiB",
-        "src/llamath/web/page_data/facts_data.py",
-        "memory, gib = x.gpu.device.memory, 2**30",
-        "memory, gib = x.gpu.device.memory, 10**9",
+        "web/src/lib/format.ts",
+        "`${decimals(n, 2n ** 30n)} GiB`",
+        "`${decimals(n, 10n ** 9n)} GiB`",
     ),
     Fault(
         "sequences of a replica are rounded down",
