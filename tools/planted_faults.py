@@ -291,9 +291,9 @@ FAULTS = (
     ),
     Fault(
         "the page states GB as GiB",
-        "web/src/lib/format.ts",
-        "`${decimals(n, 2n ** 30n)} GiB`",
-        "`${decimals(n, 10n ** 9n)} GiB`",
+        "web/src/views/facts/runs_on.tsx",
+        "(Number(x) / 2 ** 30).toFixed(1)",
+        "(Number(x) / 1e9).toFixed(1)",
     ),
     Fault(
         "sequences of a replica are rounded down",
