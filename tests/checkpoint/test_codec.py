@@ -191,6 +191,17 @@ def test_mxfp4_shape_equals_transformers_unpacked_shape() -> None:
     assert packings["e.down_proj_blocks"].shape == (3, 10, 128)
 
 
+@pytest.mark.parametrize("codebooks", [(1, 256, 1, 8), (1, 0, 10**9, 10**9), (1, 2, 1, 10**9)])
+def test_codebooks_without_vectors_or_of_huge_groups_are_none(codebooks: tuple[int, ...]) -> None:
+    headers = [
+        ("a.codes", "I8", (4, 4, 1)),
+        ("a.codebooks", "F16", codebooks),
+        ("a.scales", "F16", (4, 1, 1, 1)),
+    ]
+    values = [x for x in find_packings(make.tensors(headers)).values() if x.role == "values"]
+    assert [x.shape for x in values] == ([(4, 32)] if codebooks[-1] == 8 else [])
+
+
 def test_nvfp4_header_of_deepseek_r1() -> None:
     """The first layer of nvidia/DeepSeek-R1-0528-FP4, whose down projection is [7168, 18432]."""
     base = "model.layers.0.mlp.down_proj."

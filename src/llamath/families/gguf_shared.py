@@ -1,4 +1,4 @@
-"""What the GGUF metadata of several families have in common.
+"""Keys and readers of GGUF metadata that several families share.
 
 The readers of headers are imported inside functions: most models that are loaded are no GGUF files.
 """

@@ -50,8 +50,8 @@ def read_stored_weights(model: Model, part: str | None = None) -> StoredWeights 
 def loaded_weights(
     model: FamilyModel, manifest: Manifest, listing: Listing, part: str | None = None
 ) -> StoredWeights:
-    """Return the weights that inference loads from a checkpoint, whose listing this is; beside them
-    the layers for multi-token prediction.
+    """Return the weights that inference loads from a checkpoint with this listing, and the size of
+    the layers for multi-token prediction, which it does not load.
     """
     is_mtp, is_tower = _is_mtp(model, part, manifest), _is_tower(model, part)
     tensors = [x for x in manifest.tensors if not is_tower(x.name)]

@@ -277,7 +277,7 @@ def unpacked_dtype(x: Folded, packer: WeightFormat) -> str:
 
 
 class _ChosenTensor(NamedTuple):
-    """A tensor in the layers, of so many experts, for which a recipe makes one choice."""
+    """A tensor in the layers, of one or more experts, for which a recipe makes one choice."""
 
     tensor: _RecipeTensor
     choice: Choice

@@ -18,7 +18,7 @@ B = TypeVar("B", bound=Block)
 
 
 class GGUFFacts:
-    """What the metadata of a model's GGUF file are written from."""
+    """The facts of a model from which the metadata of its GGUF file are written."""
 
     def __init__(
         self, tree: Decoder, config: Config, name: str, arch: str = "", words: str = ""

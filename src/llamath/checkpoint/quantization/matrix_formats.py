@@ -132,7 +132,7 @@ class MatrixFormat(Record):
         return _bytes(self.parts, out, into)
 
     def scale_elements(self, out: int, into: int) -> int:
-        """Return the elements stored besides the values: scales, zero points, indices."""
+        """Return the elements stored in addition to the values: scales, zero points, indices."""
         return sum(prod(x.shape) for x in self.tensors(out, into)[1:])
 
     def expression(self, out: int, into: int) -> Expr:

@@ -55,13 +55,13 @@ class Producer(Record):
 
 
 class _Row(NamedTuple):
-    """What a producer is found by, each separated by spaces."""
+    """The words that identify a producer, separated by spaces."""
 
     module: str
     methods: str = ""  # quant_method in configs
     kinds: str = ""  # of packings
     dtypes: str = ""  # of the tensors in which it looks for values
-    ends: str = ""  # of names, one of which a file with its weights has
+    ends: str = ""  # of names; a file with its weights has one of them
     names: str = ""  # the beginnings of the names of its formats
     spellings: str = ""  # of its methods in some configs
 

@@ -109,7 +109,7 @@ export function shown(x: Entry, column: Column): string {
 
 const ON_PHONES: readonly string[] = ["total", "active"];
 
-/** The columns that are named, else the initial ones, of which a phone has room for two. */
+/** The columns that are named, else the initial ones: the first two on a phone. */
 export function chosenColumns(columns: string, isPhone: boolean): Column[] {
 	const keys = new Set(columns.split(",").filter(Boolean));
 	return COLUMNS.filter((x) =>

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _FP8 = 1
 ROLES = {"q": "what it looks for", "k": "what it can be found by", "v": "what it hands over"}
-"""What the query, key and value of a token say of it."""
+"""The purpose of the query, key and value of a token."""
 _FIELDS = {
     "q": f"query of each token: {ROLES['q']}",
     "k": f"key of each token: {ROLES['k']}",
@@ -58,7 +58,7 @@ _FIELDS |= {
     for block in ("dense", "mlp", "second_mlp", "shared", "{e}")
     for field, text in _FFN.items()
 }
-"""What projections are for, by field, or by block and field."""
+"""The purpose of each projection, by field, or by block and field."""
 
 # Tables
 

@@ -26,7 +26,7 @@ _READER = 10
 """The token whose keys are asked for."""
 _MOST_MISTAKES, _MOST_BITS = {"weights": 4}, 4
 _SHAPES = {"embedding", "scores"}
-"""The stops of which the numbers of a result are asked besides other questions."""
+"""Stops with a further question: how many numbers a result has."""
 _PRODUCTS = {"qkv", "compress", "mixer_in", "gate_up", "experts"}
 """The stops whose products with matrices are asked for in FLOPs; the others are alike."""
 _CORE = {"embedding", "qkv", "compress", "expand", "mixer_in", "gate_up", "experts", "logits"}

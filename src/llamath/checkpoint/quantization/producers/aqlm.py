@@ -15,6 +15,9 @@ from ..registry import Keys, PackedLayout, Producer
 from ..shared.recipe_keys import integer, strings, wrong
 from ..shared.stored_matrix import Rows, StoredMatrix
 
+_LARGEST = 1 << 10
+"""The largest side of a group, and the largest number of codebooks."""
+
 
 def _read(config: Keys, dtype: str) -> Recipe:
     rows, columns = _size(config, "out_group_size", 1), _size(config, "in_group_size", 8)
@@ -34,7 +37,7 @@ def _read(config: Keys, dtype: str) -> Recipe:
     return skipping_recipe("aqlm", {key: modules}, to, key)
 
 
-def _size(config: Keys, key: str, default: int, most: int = 1 << 10) -> int:
+def _size(config: Keys, key: str, default: int, most: int = _LARGEST) -> int:
     size = integer(config, key, default)
     if not 0 < size <= most:
         raise wrong(key, f"from 1 to {most:,}", size)
@@ -48,6 +51,8 @@ def _detect(d: Detection, x: Tensor) -> None:
     if base == x.name or books is None or scale is None:
         return
     if len(x.shape) != 3 or len(books.shape) != 4 or books.shape[0] != x.shape[2]:
+        return
+    if not books.elements or max(books.shape[2:]) > _LARGEST:
         return
     if scale.shape == (x.shape[0], 1, 1, 1):
         shape = (x.shape[0] * books.shape[2], x.shape[1] * books.shape[3])

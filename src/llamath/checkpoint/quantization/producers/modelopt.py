@@ -117,7 +117,7 @@ _KEPT = (
     *("*conv1d*", "*output_layer*", "*linear_attn.in_proj_a", "*linear_attn.in_proj_b"),
     *("*proj_out*", "mtp.*", "*visual*", "*vision_tower*", "*multi_modal_projector*"),
 )
-"""What ModelOpt's own presets leave unquantized."""
+"""Modules that ModelOpt's own presets leave unquantized."""
 _NOTES = {
     "W8A8_SQ_PER_CHANNEL": "scales of inputs are counted for linear layers, as SmoothQuant stores "
     "them; ModelOpt's plain INT8 has none",

@@ -1,3 +1,3 @@
-"""What the producers of quantizations share: names of modules, keys of configs, and number formats
+"""Code that producers of quantizations share: names of modules, keys of configs, and number formats
 that several of them store.
 """

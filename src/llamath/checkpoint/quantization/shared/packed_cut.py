@@ -1,4 +1,4 @@
-"""`CutWeight`: a packed weight of which one rank has a part.
+"""`CutWeight`: the part of a packed weight that one rank has.
 
 A cut is made where no stored number and no group is split, as vLLM cuts such weights when it loads
 them. Everything else is refused by name.

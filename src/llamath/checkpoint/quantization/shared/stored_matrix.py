@@ -80,9 +80,7 @@ def stored_shape(x: PackedWeight, arrays: Arrays) -> Shape:
 
 
 def unpack(words: Array, bits: int, count: int) -> Any:
-    """Return the first `count` values of each row of words, of which each has this many bits,
-    the lowest first.
-    """
+    """Return the first `count` values of `bits` bits of each row of words, lowest bits first."""
     np = require_numpy()
     octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape[:-1], -1)
     if bits == 8:
