@@ -58,9 +58,9 @@ FAULTS = (
     ),
     Fault(
         "a preset has half of the experts per token",
-        "src/llamath/catalog/olmoe-1b-7b.json",
-        '"num_experts_per_tok": 8',
-        '"num_experts_per_tok": 4',
+        "src/llamath/catalog/presets.json",
+        '"norm_topk_prob": false, "num_experts": 64, "num_experts_per_tok": 8',
+        '"norm_topk_prob": false, "num_experts": 64, "num_experts_per_tok": 4',
     ),
     # Counting and sizing
     Fault(

@@ -6,13 +6,16 @@ import { build } from "esbuild";
 
 const here = import.meta.dirname;
 const target = join(here, "../src/llamath/web/static");
-const ENTRIES = {
+/** Pages share all but what they register: a chunk, which each has before its own script. */
+const PAGES = {
 	page: "src/page.tsx",
 	page_live: "src/page_live.tsx",
 	page_pair: "src/page_pair.tsx",
-	gallery: "src/gallery.tsx",
-	live: "src/live/live.ts",
 };
+const OTHERS = { gallery: "src/gallery.tsx", live: "src/live/live.ts" };
+// the modules wait for the page's data, and scripts of a site, which pages on a disk load, cannot be modules
+const BEGIN = "(async()=>{";
+const END = "})();";
 
 /** The sha256 of every file that determines the bundle, by path; tests compare it without node. */
 function sourceDigest() {
@@ -104,36 +107,84 @@ const layoutAlone = {
 		}),
 };
 
-const result = await build({
-	absWorkingDir: here,
-	entryPoints: Object.entries(ENTRIES).map(([out, path]) => ({ in: path, out })),
-	bundle: true,
-	minify: true,
-	format: "esm",
-	// the modules wait for the page's data, and scripts of a site, which pages on a disk load, cannot be modules
-	banner: { js: '"use strict";(async()=>{' },
-	footer: { js: "})();" },
-	target: "es2022",
-	charset: "ascii",
-	legalComments: "none",
-	jsx: "automatic",
-	jsxImportSource: "preact",
-	plugins: [layoutAlone],
-	outdir: target,
-	write: false,
-	metafile: true,
-});
-const packages = new Map(
-	Object.entries(result.metafile.outputs).map(([path, x]) => [
-		relative(target, join(here, path)),
-		packagesIn(x),
-	]),
-);
-const files = new Map();
-for (const { path, text } of result.outputFiles) {
-	const name = relative(target, path);
-	files.set(name, packages.get(name).length ? notices(packages.get(name)) + text : text);
+const bundled = (entries, options) =>
+	build({
+		absWorkingDir: here,
+		entryPoints: Object.entries(entries).map(([out, path]) => ({ in: path, out })),
+		bundle: true,
+		minify: true,
+		format: "esm",
+		target: "es2022",
+		charset: "ascii",
+		legalComments: "none",
+		jsx: "automatic",
+		jsxImportSource: "preact",
+		plugins: [layoutAlone],
+		outdir: target,
+		write: false,
+		metafile: true,
+		...options,
+	});
+
+/** The bundles by file name, each with the packages in it. */
+function* outputs({ outputFiles, metafile }) {
+	const packages = new Map(
+		Object.entries(metafile.outputs).map(([path, x]) => [
+			relative(target, join(here, path)),
+			packagesIn(x),
+		]),
+	);
+	for (const { path, text } of outputFiles) {
+		const name = relative(target, path);
+		yield [name, text.trimEnd(), packages.get(name)];
+	}
 }
+
+const names = (list, separator) =>
+	list
+		.split(",")
+		.map((x) => x.split(" as ").map((y) => y.trim()))
+		.map(([from, to = from]) => separator(from, to));
+
+/** The chunk that pages share, as a promise of its exports. */
+function sharedScript(text) {
+	const exported = /export\{([^{}]*)\};$/.exec(text);
+	if (!exported) throw new Error("the shared chunk exports nothing");
+	const fields = names(exported[1], (name, as) => `${as}:${name}`);
+	return `"use strict";const LLAMATH_PAGE=${BEGIN}${text.slice(0, exported.index)}return{${fields}}${END}\n`;
+}
+
+/** A page's own script: the shared chunk's exports instead of its import. */
+function ownScript(text) {
+	const imported = /^(?:import"[^"]*";)*import\{([^{}]*)\}from"[^"]*";/.exec(text);
+	if (!imported) throw new Error("a page imports nothing of the shared chunk");
+	const fields = names(imported[1], (name, as) => `${name}:${as}`);
+	const rest = text.slice(imported[0].length);
+	if (/\bimport[{"]|\bexport\{/.test(rest)) throw new Error("a page imports more than one chunk");
+	return `${BEGIN}const{${fields}}=await LLAMATH_PAGE;${rest}${END}\n`;
+}
+
+const files = new Map();
+const add = (name, text, packages) =>
+	files.set(name, packages.length ? notices(packages) + text : text);
+
+const pages = [...outputs(await bundled(PAGES, { splitting: true, chunkNames: "page_shared" }))];
+const shared = pages.filter(([name]) => name.startsWith("page_shared"));
+if (shared.length !== 1) throw new Error(`pages share ${shared.length} chunks instead of one`);
+const style = pages.find(([name]) => name === "page.css")[1];
+for (const [name, text, packages] of pages) {
+	if (name.startsWith("page_shared")) add(name, sharedScript(text), packages);
+	else if (name.endsWith(".js")) add(name, ownScript(text), packages);
+	else {
+		if (!text.startsWith(style)) throw new Error(`${name} does not begin with page.css`);
+		add(name, `${name === "page.css" ? text : text.slice(style.length).trimStart()}\n`, []);
+	}
+}
+const others = await bundled(OTHERS, {
+	banner: { js: `"use strict";${BEGIN}` },
+	footer: { js: END },
+});
+for (const [name, text, packages] of outputs(others)) add(name, `${text}\n`, packages);
 files.set("sources.sha256", `${sourceDigest()}\n`);
 
 if (process.argv.includes("--check")) {

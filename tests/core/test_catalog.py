@@ -66,15 +66,17 @@ def test_catalog_has_at_least_330_presets() -> None:
     assert len(PRESETS) >= 330
 
 
-def test_preset_files_are_well_formed() -> None:
-    for slug in PRESETS:
-        check_file(slug)
-
-
-def check_file(slug: str) -> None:
-    with open(f"{catalog.FOLDER}/{slug}.json", encoding="utf-8") as file:
+def test_presets_are_well_formed_and_sorted() -> None:
+    with open(catalog.FILE, encoding="utf-8") as file:
         text = file.read()
-    data = json.loads(text)
+    entries = json.loads(text)
+    assert list(entries) == list(PRESETS) == sorted(PRESETS), "each begins a line"
+    assert text.endswith("}\n") and max(map(len, text.splitlines())) <= 200
+    for slug in PRESETS:
+        check_entry(slug, entries[slug])
+
+
+def check_entry(slug: str, data: dict[str, Any]) -> None:
     optional = {"aliases", "released", "license", "organization", "same_release", "facts"}
     optional |= {"grade", "unknown_keys", "quantized", "mtp_copies"}
     keys = [
@@ -117,7 +119,6 @@ def check_file(slug: str) -> None:
     known = FAMILIES.find(named or data["config"]["model_type"]) is not None
     assert known or is_multimodal(PRESETS[slug])
     assert next(iter(data["config"])) == "model_type"
-    assert text.endswith("}\n") and max(map(len, text.splitlines())) <= 200
 
 
 def test_no_two_presets_share_a_name() -> None:

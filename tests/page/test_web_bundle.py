@@ -44,11 +44,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
     for bundle in ("page", "page_pair", "gallery"):
         head, _, code = read_asset(f"{bundle}.js").partition("*/")
         names = set(re.findall(r"(?m)^(\S+) [\d.]+ \((?:MIT|ISC)\): Copyright .*\d{4}", head))
-        assert (
-            head.startswith("/*!\n")
-            and code.startswith('\n"use strict";(async()=>{')
-            and "preact" in names
-        )
+        assert head.startswith("/*!\n") and code.startswith('\n"use strict";') and "preact" in names
         for license_id, words in (
             ("MIT", "Permission is hereby granted, free of charge"),
             ("ISC", "Permission to use, copy, modify"),

@@ -1,3 +1,5 @@
 // The page of two models: the page, and their comparison.
+import { start } from "./start";
 import "./views/compare/register";
-import "./page";
+
+start();

@@ -1,5 +1,5 @@
-"""The catalog of presets: published models as JSON files with name, public ids, release date,
-license, source, parameters and config.
+"""The catalog of presets: published models with name, public ids, release date, license, source,
+parameters and config, in one file, of which only the entries that are asked for are parsed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..utils.record_type import Record
 if TYPE_CHECKING:
     from .refused_models import RefusedModel
 
-FOLDER = os.path.dirname(__file__)
+FILE = os.path.join(os.path.dirname(__file__), "presets.json")
 
 
 class Preset(Record):
@@ -247,17 +247,25 @@ def _config_of(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[s
 
 
 @cache
+def _entries() -> dict[str, str]:
+    """Return the text of each preset; an entry begins and ends with a line of its own."""
+    with open(FILE, encoding="utf-8") as file:
+        entries = file.read().removeprefix('{\n"').removesuffix("\n}\n").split(',\n"')
+    return dict(x.split('": ', 1) for x in entries)
+
+
+@cache
 def slugs() -> tuple[str, ...]:
     """Return the names of all presets."""
-    return tuple(sorted(entry[:-5] for entry in os.listdir(FOLDER) if entry.endswith(".json")))
+    return tuple(_entries())
 
 
 @cache
 def read_preset(slug: str) -> Preset:
     """Read one preset."""
-    from ..utils.strict_json import read_json
+    from ..utils.strict_json import parse_json
 
-    data = read_json(os.path.join(FOLDER, f"{slug}.json"))
+    data = parse_json(_entries()[slug].encode(), f"{FILE}, {slug}")
     ids = tuple(data["ids"])
     public_id = next(iter(ids), "")
     return Preset(
@@ -291,8 +299,9 @@ def find_public_id(text: str) -> Preset | None:
     punctuation.
     """
     wanted = text.lower()
+    named = (read_preset(slug) for slug, entry in _entries().items() if wanted in entry.lower())
     return next(
-        (x.for_id(known) for x in presets() for known in x.ids if known.lower() == wanted), None
+        (x.for_id(known) for x in named for known in x.ids if known.lower() == wanted), None
     )
 
 

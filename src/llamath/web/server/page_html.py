@@ -30,6 +30,7 @@ ICON = (
     "M17 13h2v6h-2z' fill='%2314171c'/%3E%3C/svg%3E"
 )
 """The mark of the header, on paper: it is in the page, so that nothing is asked for."""
+_SHARED_SCRIPT, _SHARED_STYLE = "page_shared.js", "page.css"
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 
 
@@ -208,7 +209,16 @@ def content_security_policy(
 
 @cache
 def read_asset(name: str) -> str:
-    """Read a static file of the page."""
+    """Read a static file of the page. Of a page's script and style, what all pages share stands
+    first.
+    """
+    if name.startswith("page") and name not in (_SHARED_SCRIPT, _SHARED_STYLE):
+        shared = _SHARED_SCRIPT if name.endswith(".js") else _SHARED_STYLE
+        return _read_static(shared) + _read_static(name)
+    return _read_static(name)
+
+
+def _read_static(name: str) -> str:
     with open(os.path.join(STATIC_FOLDER, name), encoding="utf-8") as file:
         return file.read()
 

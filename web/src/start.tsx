@@ -1,0 +1,17 @@
+// A page: its script, once what it shows of more than one model is registered.
+import { render } from "preact";
+import { App } from "./app";
+import { applyTheme } from "./lib/theme";
+import { markBusy } from "./lib/turns";
+import "./lib/test_hooks";
+import "./styles/tokens.css";
+import "./styles/base.css";
+
+export function start() {
+	applyTheme();
+	const main = document.getElementById("page")!;
+	main.replaceChildren();
+	render(<App />, main);
+	// the element was busy until the data were read
+	markBusy("data", false);
+}
