@@ -73,6 +73,7 @@ lint: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
+	$(BIN)/python tools/conformance.py --check
 	@if command -v npm >/dev/null && (cd web && npm ci --silent); then cd web && npx prettier --check --log-level warn . && npx tsc && node build.mjs --check; \
 	else echo 'The page is not checked: npm or its packages are not there. A test compares its sources with the sum kept beside it.'; fi
 
@@ -87,6 +88,7 @@ docs: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/accuracy.py
+	$(BIN)/python tools/conformance.py
 
 bench: $(VENV)/.oracles $(VENV)/.engine
 	$(PIP) install $(PINS) --group bench
