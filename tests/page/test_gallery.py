@@ -46,7 +46,9 @@ SAMPLE = [
     "qwen2-vl-7b",
     "falcon-mamba-7b",
 ]
-VIEWS = ["table", "cards", "timeline", "plot", "compare"]
+VIEWS = ["cards", "wall", "table", "timeline", "plot", "compare"]
+MM2 = (96 / 25.4) ** 2
+"""CSS pixels of a square millimetre."""
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +262,11 @@ def test_models_are_found_filtered_and_sorted(tab: Any) -> None:
     totals = {x: llamath.load(x).parameters.total for x in SAMPLE}
     assert len(names(tab)) == sum(n <= 8e9 for n in totals.values())
     tab.fill("#most", "")
+    tab.select_option("#sort", "-total")
+    shown = "[...document.querySelectorAll('[data-model]')].map(x => x.dataset.model)"
+    assert tab.evaluate(shown) == sorted(SAMPLE, key=lambda x: -totals[x])
+    tab.click("button[data-value=table]")
+    tab.click("th button:has-text('Parameters')")
     tab.click("th button:has-text('Parameters')")
     by_size = sorted(SAMPLE, key=lambda x: -totals[x])
     assert (
@@ -275,7 +282,7 @@ def test_models_are_found_filtered_and_sorted(tab: Any) -> None:
 
 
 def test_state_is_in_the_address(browser: Any, site: Path) -> None:
-    with SiteTab(browser, site, "#find=llama&sort=total&columns=layers,kv") as tab:
+    with SiteTab(browser, site, "#view=table&find=llama&sort=total&columns=layers,kv") as tab:
         assert names(tab) == ["Llama 2 7B", "Llama 3 8B"]
         assert tab.locator("thead th").all_text_contents()[1:3] == ["Layers", "KV per token"]
         tab.click("button[data-value=plot]")
@@ -305,6 +312,7 @@ def test_invalid_address_is_harmless(browser: Any, site: Path) -> None:
 
 
 def test_columns_are_chosen_and_saved_as_csv(tab: Any) -> None:
+    tab.click("button[data-value=table]")
     tab.click(".column-choice summary")
     tab.check("text=FFN size")
     tab.click(".column-choice summary")
@@ -388,6 +396,65 @@ def test_points_are_links_reached_by_arrow_keys(browser: Any, site: Path) -> Non
         tab.wait_for_url("**/models/deepseek-v3.html")
 
 
+def test_gallery_opens_on_cards_at_every_width(browser: Any, site: Path) -> None:
+    with SiteTab(browser, site, "") as tab:
+        for width in at_widths(tab, 390, 768, 1440):
+            assert tab.locator(".cards .card").count() == len(SAMPLE), width
+            assert tab.locator("table.models").count() == 0, width
+            first = tab.locator(".card").first.bounding_box()
+            assert first["y"] < 500 and first["x"] + first["width"] <= width
+
+
+AREAS = """Object.fromEntries([...document.querySelectorAll('.wall [data-model]')].map((tile) => [tile.dataset.model,
+  [...tile.querySelectorAll('path[class^=c-]')].flatMap((x) => [...x.getAttribute('d').matchAll(/h([\\d.]+)v([\\d.]+)/g)])
+    .reduce((sum, [, w, h]) => sum + w * h, 0)]))"""
+
+
+@pytest.mark.parametrize("unit", [1000, 100, 10])
+def test_wall_draws_every_parameter_in_one_area_unit(browser: Any, site: Path, unit: int) -> None:
+    with SiteTab(browser, site, f"#view=wall&unit={unit}") as tab:
+        for _ in at_widths(tab, 390, 1440):
+            areas = tab.evaluate(AREAS)
+            assert set(areas) == set(SAMPLE)
+            for slug, area in areas.items():
+                expected = llamath.load(slug).parameters.total / (unit * 1e6) * MM2
+                assert area == pytest.approx(expected, rel=0.01, abs=0.03), slug
+            square = tab.locator(".wall-unit svg").bounding_box()
+            assert square["width"] ** 2 == pytest.approx(100 * MM2, rel=1e-3)
+            legend = {1000: "100B", 100: "10.0B", 10: "1.00B"}[unit]
+            assert legend in tab.text_content(".wall-unit")
+
+
+def test_wall_goes_by_date_and_opens_by_keys(browser: Any, site: Path) -> None:
+    entries = {x["id"]: x for x in page_data((site / "index.html").read_text())["models"]}
+    with SiteTab(browser, site, "#view=wall") as tab:
+        shown = "[...document.querySelectorAll('.wall [data-model]')].map((x) => x.dataset.model)"
+        order = tab.evaluate(shown)
+        dates = [entries[x]["released"] for x in order]
+        assert dates == sorted(dates)
+        assert tab.locator(".wall a[tabindex='0']").count() == 1
+        tab.focus(".wall a[tabindex='0']")
+        tab.keyboard.press("ArrowRight")
+        at = "document.activeElement.parentElement.dataset.model"
+        assert tab.evaluate(at) == order[1]
+        name = entries[order[1]]["name"]
+        assert name in tab.text_content(".magnifier")
+        assert tab.get_attribute("a:focus", "aria-label").startswith(f"{name}: ")
+        tab.keyboard.press("Enter")
+        tab.wait_for_url(f"**/models/{order[1]}.html")
+
+
+def test_wall_sets_models_without_a_date_apart(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    write_gallery(str(folder), ["gpt2", "specinfer-llama-68m", "gpt2-medium"], processes=1)
+    with SiteTab(browser, folder, "#view=wall") as tab:
+        years = tab.locator(".year")
+        assert years.locator("h3").all_text_contents() == ["2019", "Release date not known"]
+        last = years.last.locator("[data-model]")
+        assert last.get_attribute("data-model") == "specinfer-llama-68m"
+        assert "release date unknown" in last.locator("a").get_attribute("aria-label")
+
+
 def test_timeline_has_a_line_for_each_organization(browser: Any, site: Path) -> None:
     with SiteTab(browser, site, "#view=timeline") as tab:
         assert tab.locator(".points a").count() == 8  # each model with a date
@@ -428,7 +495,7 @@ def test_nothing_scrolls_sideways_and_text_has_12_pixels(
 def test_printed_gallery_has_the_models_without_controls(tab: Any) -> None:
     tab.emulate_media(media="print")
     assert (
-        tab.is_visible("table.models")
+        tab.is_visible(".models.cards")
         and tab.locator("select:visible, input:visible, .button:visible").count() == 0
     )
 

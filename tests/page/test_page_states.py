@@ -119,7 +119,7 @@ PAGES: dict[str, tuple[State, ...]] = {
     "served": (
         State("model/gpt2"),
         State("models/gpt2/~1"),
-        State("choose", part=".filters, header, .table-frame thead"),
+        State("choose", part=".filters, header, .cards .card:first-child"),
         State("choose#with=gpt2&find=llama"),
         State("model/none"),
     ),

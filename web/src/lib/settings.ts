@@ -71,7 +71,7 @@ const setting = <T>(kind: Kind<T>, initial = "", parts: readonly string[] = []):
 });
 
 type View = "a" | "b" | "difference" | "design";
-type GalleryView = "table" | "cards" | "timeline" | "plot" | "compare";
+type GalleryView = "cards" | "wall" | "table" | "timeline" | "plot" | "compare";
 export type Scheme = "path" | "hf" | "meta" | "gguf";
 export type TrainingChoice =
 	"precision" | "optimizer" | "zero" | "recompute" | "attention" | "kernels";
@@ -158,6 +158,8 @@ export const SETTINGS = {
 	b: setting(id),
 	lines: setting(listed("organization", "family"), "organization"),
 	only: setting(words),
+	// millions of parameters in a square millimetre of the wall
+	unit: setting(listedNumber(1000, 100, 10), "1000"),
 	x: setting(listed(...PLOTTED), "released"),
 	y: setting(listed(...PLOTTED), "kv"),
 	differ: setting(listed("all", "only"), "all"),

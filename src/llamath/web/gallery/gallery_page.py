@@ -11,7 +11,8 @@ from urllib.parse import quote
 from ..page_data.file_formats import file_formats
 from ..page_data.ui_strings import UI_STRINGS
 
-VIEWS = ("table", "cards", "timeline", "plot", "compare")
+VIEWS = ("cards", "wall", "table", "timeline", "plot", "compare")
+"""The views of the gallery; it opens on the first."""
 
 
 def gallery_data(
@@ -33,7 +34,7 @@ def gallery_data(
     """
     return {
         "models": list(entries),
-        "settings": {"view": ["table", list(VIEWS)], "sort": ["-released"]},
+        "settings": {"view": [VIEWS[0], list(VIEWS)], "sort": ["-released"]},
         "link": link,
         "pair_link": pair_link,
         "chunks": chunks,

@@ -9,27 +9,11 @@ export function Cards({ models }: { models: Entry[] }) {
 	const stop = useModelStop(models);
 	return (
 		<>
-			<p class="caption">
+			<p class="caption cards-key">
 				Each bar is a layer, as high as its parameters; to the scale of the model. Solid:
 				used by each token. Pale: experts that a token does not use.
 			</p>
-			<p class="key" aria-hidden="true">
-				{[
-					["embed", "Embedding"],
-					["attn", "Attention, recurrence"],
-					["ffn", "FFN"],
-					["experts", "Experts"],
-					["head", "Head"],
-					["vision", "Vision, audio"],
-				].map(([colour, name]) => (
-					<span key={colour}>
-						<svg class="swatch data" width="13" height="13">
-							<path class={`c-${colour}`} d="M0 0h13v13H0z" />
-						</svg>
-						{name}
-					</span>
-				))}
-			</p>
+			<ColourKey />
 			<ul class="models cards">
 				{models.map((x) => (
 					<Card key={x.id} entry={x} stop={stop(x)} />
@@ -37,6 +21,29 @@ export function Cards({ models }: { models: Entry[] }) {
 			</ul>
 			{!models.length && <p class="callout">No model matches.</p>}
 		</>
+	);
+}
+
+/** What the colours of the pictures mean. */
+export function ColourKey() {
+	return (
+		<p class="key cards-key" aria-hidden="true">
+			{[
+				["embed", "Embedding"],
+				["attn", "Attention, recurrence"],
+				["ffn", "FFN"],
+				["experts", "Experts"],
+				["head", "Head"],
+				["vision", "Vision, audio"],
+			].map(([colour, name]) => (
+				<span key={colour}>
+					<svg class="swatch data" width="13" height="13">
+						<path class={`c-${colour}`} d="M0 0h13v13H0z" />
+					</svg>
+					{name}
+				</span>
+			))}
+		</p>
 	);
 }
 

@@ -27,10 +27,12 @@ import { Files } from "../files/files";
 import { Plot } from "./plot";
 import { ModelTable } from "./table";
 import { Timeline } from "./timeline";
+import { Wall } from "./wall";
 
 const VIEWS: Options<State["view"]> = [
-	["table", "Table"],
 	["cards", "Cards"],
+	["wall", "Wall"],
+	["table", "Table"],
 	["timeline", "Timeline"],
 	["plot", "Plot"],
 	["compare", "Compare"],
@@ -49,7 +51,10 @@ function handleKey(event: KeyboardEvent) {
 	if (event.ctrlKey || event.metaKey || event.altKey) return;
 	const focusable = links();
 	const at = focusable.indexOf(document.activeElement as HTMLElement);
-	const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+	const isPicture = target.closest(".wall");
+	const step =
+		{ ArrowDown: 1, ArrowUp: -1 }[event.key] ??
+		(isPicture ? { ArrowRight: 1, ArrowLeft: -1 }[event.key] : undefined);
 	if (event.key === "Enter" && target.id === "find") focusable[1]?.click();
 	else if (event.key === "/" && !target.closest("input, select, textarea")) focusable[0]!.focus();
 	else if (step && at >= 0 && focusable[at + step]) focusable[at + step]!.focus();
@@ -62,7 +67,7 @@ function Header() {
 	return (
 		<header>
 			<div class="wrap">
-				<a class="mark" href="#view=table" aria-label="llamath: gallery of language models">
+				<a class="mark" href="#view=cards" aria-label="llamath: gallery of language models">
 					<Mark />
 					llamath
 				</a>
@@ -162,11 +167,25 @@ const withCounts = (
 	];
 };
 
+/** How cards are sorted; the table has its own columns for it. */
+const ORDERS: Options<string> = [
+	["-released", "newest first"],
+	["released", "oldest first"],
+	["-total", "largest first"],
+	["total", "smallest first"],
+	["kv", "least KV cache"],
+	["-context", "longest context"],
+	["name", "name"],
+];
+
 const FILTERS = ["kind", "attention", "organization", "license", "most"] as const;
 
 /** The search and, on phones behind a button, the other filters. */
 function Filters({ found, loaded }: { found: number; loaded: number }) {
-	const state = useAppState("find", ...FILTERS);
+	const state = useAppState("view", "sort", "find", ...FILTERS);
+	const orders = ORDERS.some((x) => x[0] === state.sort)
+		? ORDERS
+		: [...ORDERS, [state.sort, "as the table"] as const];
 	const [isOpen, setOpen] = useState(false);
 	const all = gallery.models.length;
 	const status = state.find
@@ -206,6 +225,15 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 				{used ? `Filters: ${used}` : "Filters"}
 			</button>
 			<div class="more-filters" id="more-filters" role="group" aria-label="Filters">
+				{state.view === "cards" && (
+					<Select
+						id="sort"
+						label="Sort"
+						options={orders}
+						chosen={state.sort}
+						choose={(sort) => change({ sort })}
+					/>
+				)}
 				<Select
 					id="kind"
 					label="Kind"
@@ -314,8 +342,9 @@ export function GalleryApp() {
 					<Comparing />
 					{gallery.hub && <HubField />}
 					{view !== "compare" && <Filters found={models.length} loaded={loaded} />}
-					{view === "table" && <ModelTable models={models} />}
 					{view === "cards" && <Cards models={models} />}
+					{view === "wall" && <Wall models={models} />}
+					{view === "table" && <ModelTable models={models} />}
 					{view === "timeline" && <Timeline models={models} />}
 					{view === "plot" && <Plot models={models} />}
 					{view === "compare" && <Compare />}

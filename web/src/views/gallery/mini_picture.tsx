@@ -12,7 +12,7 @@ interface Props {
 	label?: string;
 }
 
-const sumOf = (bar: Part[]) => bar.reduce((n, x) => n + Number(x[1]), 0);
+export const sumOf = (bar: Part[]) => bar.reduce((n, x) => n + Number(x[1]), 0);
 
 export function tallest(entry: Entry): number {
 	const { before, kinds, after } = entry.picture!;
