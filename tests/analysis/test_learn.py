@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from llamath.analysis.learn.diagnosis import (
     wrong_accounts,
 )
 from llamath.analysis.learn.exercise import Exercise
+from llamath.analysis.learn.lessons.quiz_lesson import plate_parts
 from llamath.analysis.learn.study import ModelStudy
 from llamath.utils.errors import LlamathError
 
@@ -96,7 +98,7 @@ def test_a_rounded_answer_stands_for_what_rounds_to_it() -> None:
 def test_lessons_stand_in_the_order_of_the_course() -> None:
     assert [x.name for x in LESSONS] == (
         "matrix head attention mlp norms layer embedding total modelargs context difference cache flops bytes "
-        "experts design latent windows recurrence token"
+        "experts design latent windows recurrence token quiz"
     ).split()
     for lesson in LESSONS:
         study = study_of(lesson, None)
@@ -165,6 +167,36 @@ def test_question_can_be_read_by_itself(slug: str) -> None:
     for x in exercises(slug):
         assert not x.text.startswith(("And ", "Then ", "It ", "They ")), x.text
         assert " such " not in x.text, x.text
+
+
+@pytest.mark.parametrize("slug", MODELS)
+def test_quiz_asks_ten_questions_with_different_answers(slug: str) -> None:
+    asked = [x for x in exercises(slug) if x.id.startswith("quiz/")]
+    assert [x.id for x in asked] == [f"quiz/{i}" for i in range(1, 11)]
+    assert all(x.core for x in asked) and len({int(x.answer) for x in asked}) == 10
+    others = {(x.text, int(x.answer)) for x in exercises(slug) if not x.id.startswith("quiz/")}
+    assert {(x.text, int(x.answer)) for x in asked} <= others
+
+
+@pytest.mark.parametrize("slug", MODELS)
+def test_parts_of_the_picture_sum_to_the_total(slug: str) -> None:
+    model = llamath.load(slug).text
+    study = ModelStudy.of(model)
+    parts = plate_parts(study)
+    assert sum(int(x.adds.value) for x in parts) == model.parameters.total
+    assert len({x.exercise.id for x in parts}) == len(parts)
+    whole, layers = parts[-1], [x for x in parts if x.exercise.id.startswith("plate/layer")]
+    assert int(whole.exercise.answer) == model.parameters.total and not whole.paths
+    if model.parameters.per_layer is not None:
+        assert [int(x.exercise.answer) for x in layers] == [model.parameters.per_layer]
+    sizes: Counter[tuple[str, str]] = Counter()  # of a weight in one layer, all experts together
+    for y in model.weights:
+        inside = y.pattern.removeprefix("layers.{l}.")
+        sizes[inside, str(y.indices[0]) if inside != y.pattern else ""] += y.parameters
+    for x in parts:
+        layer = x.layer if x.layer.isdigit() else ""
+        if x.paths:
+            assert int(x.exercise.answer) == sum(sizes[path, layer] for path in x.paths), x.name
 
 
 def test_changed_account_has_the_sum_of_its_products() -> None:

@@ -179,7 +179,8 @@ def test_each_stop_asks_and_its_mistakes_are_wrong(name: str) -> None:
             assert int(x.answer) > 0 and not x.answer.variables, x.id
             assert x.answer.letters.keys() <= x.letters.keys()
             assert check_answer(x, x.answer.symbol).right, (x.id, x.answer.symbol)
-            for number, says in named_mistakes(x):
-                found = check_answer(x, f"{number}")
+            for number, mistake in named_mistakes(x):
+                says = mistake.explain(x.study)
+                found = check_answer(x, f"{int(number)}")
                 assert not found.right and "{" not in says
                 assert says in {y for z in found.findings for y in z.sentences}, x.id

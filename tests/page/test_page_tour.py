@@ -16,6 +16,7 @@ from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
+from support.page_expressions import evaluate
 from support.page_models import data_of, model_of, page_of
 from support.release import usual
 
@@ -72,6 +73,14 @@ def tab(browser: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
         yield page
 
 
+def letters_of(slug: str, question: dict[str, Any]) -> dict[str, int]:
+    """Return the letters of a question of the page."""
+    model = data_of(slug)["models"][0]["letters"]
+    return {x["letter"]: int(x["value"]) for x in model} | {
+        x: int(n) for x, n in question["given"].items()
+    }
+
+
 def shown(tab: Any) -> str:
     name: str = tab.get_attribute(BAR, "data-tour")
     return name
@@ -107,9 +116,8 @@ def test_data_of_the_tour_equals_the_library() -> None:
     for slug in ("llama-3-8b", "deepseek-v3"):
         asked = stop_exercises(tour_of(model_of(slug)))
         for x, y in zip(data_of(slug)["models"][0]["tour"], stops_of(slug), strict=True):
-            assert [(q["kind"], int(q["answer"])) for q in x["questions"]] == [
-                (q.kind, int(q.answer)) for q in asked[y.name]
-            ]
+            found = [(q["kind"], evaluate(q["form"], letters_of(slug, q))) for q in x["questions"]]
+            assert found == [(q.kind, int(q.answer)) for q in asked[y.name]]
             assert (x["name"], x["what"], x["why"]) == (y.name, y.what, y.why)
             assert int(x["adds"].replace(",", "")) == y.adds.value
             assert int(x["so_far"].replace(",", "")) == y.so_far
@@ -299,7 +307,9 @@ def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> N
 def test_typed_answers_are_judged(tab: Any) -> None:
     go_to(tab, "#tour=4")
     assert tab.get_attribute(".tour-asked", "data-question") == "weights"
-    assert answer(tab, "2516582") == "Not right" and "805,306,368" not in tab.text_content(BAR)
+    assert answer(tab, "2516582") == "Not right: 320 times too small"
+    assert answer(tab, "805306360") == "Not right: off by −8"
+    assert "805,306,368" not in tab.text_content(BAR)
     for wrong, reason in (
         ("25,165,824", "this is one layer; Llama 3 8B has 32"),
         ("1,330,905,088", "this is the count of all stops up to this one"),

@@ -5,9 +5,24 @@ const MAX_LENGTH = 200;
 /** No number of a model has more digits. */
 const MAX_DIGITS = 30;
 const MAX_DEPTH = 20;
-const POWERS: Record<string, number> = { "": 0, k: 3, K: 3, M: 6, B: 9, G: 9, T: 12 };
+const POWERS: Record<string, number> = { k: 1, K: 1, M: 2, B: 3, G: 3, T: 4 };
 const NUMBER =
-	/^(\d{1,3}(?:[,_' \u00a0]\d{3})+|\d+)(?:\.(\d+))?(?:\s*([kKMBGT])|[eE]\+?(\d{1,2}))?$/;
+	/^(\d{1,3}(?:[,_' \u00a0]\d{3})+|\d+)(?:\.(\d+))?(?:\s*([A-Za-z]+)|[eE]\+?(\d{1,2}))?$/;
+
+/** What a suffix multiplies by: of bytes GB and GiB, of FLOPs GFLOPs, of others M and B. */
+function suffixFactor(suffix: string, unit: string): bigint | undefined {
+	if (suffix.toLowerCase() === unit.toLowerCase()) return 1n;
+	const [, letter, isBinary, rest] = /^([kKMBGT]?)(i?)(.*)$/.exec(suffix)!;
+	if (unit === "bytes" && suffix === "B") return 1n;
+	const isKnown =
+		rest === ""
+			? !isBinary
+			: unit === "bytes"
+				? rest === "B"
+				: /^flops?$/i.test(rest!) && unit === "FLOPs" && !isBinary;
+	const power = POWERS[letter!] ?? (letter === "" ? 0 : undefined);
+	return isKnown && power !== undefined ? (isBinary ? 1024n : 1000n) ** BigInt(power) : undefined;
+}
 const TOKEN = /\s*(?:(\d{1,3}(?:[,_']\d{3})+(?!\d)|\d+)|([A-Za-z][\w′']*)|([-+−*×·⋅()^]))/y;
 
 /** A number, and the half of its last digit by which it is rounded; of one in full that is 0. */
@@ -22,14 +37,16 @@ export interface Answer {
 const exact = (n: bigint): Answer => ({ scaled: 2n * n, half: 0n, unit: 2n, digits: 0 });
 
 /** Of a number alone, such as 16,777,216 or 16.8M. */
-function parseNumber(text: string): Answer | null {
+function parseNumber(text: string, unit: string): Answer | null {
 	const match = NUMBER.exec(text);
 	if (!match) return null;
 	const [, whole = "", fraction = "", suffix = "", exponent] = match;
 	const digits = whole.replace(/\D/g, "") + fraction;
 	if (digits.length > MAX_DIGITS) return null;
-	if (!fraction && !suffix && !exponent) return exact(BigInt(digits));
-	const power = 10n ** BigInt(exponent ?? POWERS[suffix]!);
+	if (!fraction && !exponent && (!suffix || suffixFactor(suffix, unit) === 1n))
+		return exact(BigInt(digits));
+	const power = exponent ? 10n ** BigInt(exponent) : suffixFactor(suffix, unit);
+	if (power === undefined) return null;
 	return {
 		scaled: 2n * BigInt(digits) * power,
 		half: power,
@@ -100,10 +117,10 @@ function parseExpression(text: string, letters: readonly string[]): Expression |
 }
 
 /** Null if the text is no number and no expression of these letters. */
-export function parseAnswer(text: string, letters: Variables<bigint>): Answer | null {
+export function parseAnswer(text: string, letters: Variables<bigint>, unit = ""): Answer | null {
 	const written = text.trim();
 	if (written.length > MAX_LENGTH) return null;
-	const number = parseNumber(written);
+	const number = parseNumber(written, unit);
 	if (number) return number;
 	const found = parseExpression(written, Object.keys(letters));
 	return found === null ? null : exact(value(found, letters));

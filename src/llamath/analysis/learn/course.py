@@ -7,6 +7,7 @@ from ...model import FamilyModel
 from ...utils.errors import LlamathError, nearest, safe
 from .exercise import Exercise
 from .lesson import Lesson
+from .lessons.quiz_lesson import QUIZ_LESSON
 from .lessons.size_lessons import SIZE_LESSONS
 from .lessons.special_lessons import SPECIAL_LESSONS
 from .lessons.tour_lesson import TOUR_LESSON
@@ -18,6 +19,7 @@ LESSONS: tuple[Lesson, ...] = (
     *SIZE_LESSONS,
     *SPECIAL_LESSONS,
     TOUR_LESSON,
+    QUIZ_LESSON,
 )
 
 

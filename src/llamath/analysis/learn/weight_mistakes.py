@@ -144,7 +144,7 @@ def _guessed_heads(study: Study, account: Account) -> Account | None:
 
 
 def _all_layers(study: Study, account: Account) -> Account | None:
-    L = len(study.tree.layers)
+    L = Expr.const(study.tree.layers.n)
     if any(x.factor("layers") is not None for x in account.products):
         return None
     if any(x.path in (*_TABLES, "norm.weight") for x in account.products):

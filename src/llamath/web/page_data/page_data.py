@@ -139,6 +139,8 @@ def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
 
 
 _FROM_CONFIG, _FAMILY_DEFAULT = "from the config", "the default of the family"
+_ANSWER = "answer"
+"""The variable of a mistake's expression that stands for the right answer."""
 _MAX_FORMULA_CHARS = 20_000
 """Longer formulas are truncated."""
 
@@ -215,20 +217,60 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",
             "so_far": f"{x.so_far:,}",
-            "questions": [_question(y) for y in asked[x.name]],
+            "questions": [
+                # without the words that name the stop
+                _question(model, y, y.text.rpartition(". ")[2])
+                for y in asked[x.name]
+            ],
         }
 
 
-def _question(x: Exercise) -> dict[str, Any]:
-    """Return a question without the words that name the stop."""
+def _question(model: FamilyModel, x: Exercise, text: str) -> dict[str, Any]:
+    """Return a question, its answer and its mistakes as expressions in letters; those that the
+    model has not are given.
+    """
+    known = model.count.formula.letters
+    answer = _in_letters(x.answer, x)
+    mistakes = [
+        (_beside(answer, _in_letters(wrong, x)), mistake) for wrong, mistake in named_mistakes(x)
+    ]
+    used = set(x.given).union(answer.variables, *(wrong.variables for wrong, _ in mistakes))
     return {
         "kind": x.kind,
-        "text": x.text.rpartition(". ")[2],
-        "answer": str(int(x.answer)),
-        "symbols": x.answer.symbol,
-        "given": {name: str(n) for name, n in x.given.items()},
-        "mistakes": [[str(n), says] for n, says in named_mistakes(x)],
+        "text": text,
+        "form": answer.to_expression_json(),
+        "given": {y: str(n) for y, n in x.letters.items() if y in used and known.get(y) != n},
+        "mistakes": [
+            [
+                wrong.to_expression_json(),
+                "" if y.name == (says := safe(y.explain(x.study), 500)) else safe(y.name),
+                says,
+            ]
+            for wrong, y in mistakes
+        ],
     }
+
+
+def _in_letters(number: Expr, x: Exercise) -> Expr:
+    """Return a number with its letters as variables, which other values can take; with values in
+    the place of letters that mean another dimension in the question.
+    """
+    found = number.with_letters(
+        {
+            letter: Expr.variable(letter, n) if x.letters.get(letter) == n else Expr.const(n)
+            for letter, n in number.letters.items()
+        }
+    )
+    is_known = found == number and found.variables <= x.letters.keys()
+    return found if is_known else Expr.const(int(number))
+
+
+def _beside(answer: Expr, wrong: Expr) -> Expr:
+    """Return a wrong number by its difference from the answer, where that is shorter."""
+    off = Expr.const(wrong - answer)
+    if len(off.terms) + 1 >= len(wrong.terms):
+        return wrong
+    return Expr.variable(_ANSWER, int(answer)) + off
 
 
 def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:

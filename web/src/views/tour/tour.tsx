@@ -6,8 +6,10 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
+import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
+import { lettersOf, type Question } from "../../lib/question";
 import { parseLayer } from "../../lib/settings";
 import { change, initialState, state as appState, useAppState, type State } from "../../lib/state";
 import { useMedia } from "../../lib/use_media";
@@ -347,8 +349,7 @@ function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; 
 			)}
 			{isSolved && question && question.kind !== "weights" && (
 				<p class="tour-count">
-					{question.symbols !== question.answer && <i>{question.symbols} = </i>}
-					{grouped(question.answer)}
+					<Solution model={model} question={question} />
 				</p>
 			)}
 			<p class="tour-count" aria-live="polite">
@@ -359,6 +360,19 @@ function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; 
 				)}
 			</p>
 		</div>
+	);
+}
+
+/** The answer, with the letters that it follows from. */
+function Solution({ model, question }: { model: ModelData; question: Question }) {
+	const letters = lettersOf(model, question);
+	const answer = grouped(value(question.form, letters));
+	const symbols = notation(question.form, letters, true);
+	return (
+		<>
+			{symbols !== answer && <i>{symbols} = </i>}
+			{answer}
+		</>
 	);
 }
 

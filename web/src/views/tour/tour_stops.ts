@@ -1,19 +1,7 @@
 // The stops of the tour, as src/llamath/analysis/learn/tour writes them, and which one is shown.
 import { createContext } from "preact";
-import type { Digits, ModelData } from "../../lib/data";
-
-/** What is asked at a stop, with the numbers of mistakes and what each says. */
-export interface Question {
-	/** What the number is: weights, shape, cache or flops. */
-	kind: string;
-	text: string;
-	answer: Digits;
-	/** In letters. */
-	symbols: string;
-	/** Letters that are not the model's. */
-	given: Record<string, Digits>;
-	mistakes: [Digits, string][];
-}
+import type { ModelData } from "../../lib/data";
+import type { Question } from "../../lib/question";
 
 export interface TourStop {
 	name: string;

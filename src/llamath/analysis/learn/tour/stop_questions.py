@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from ....core.expr import Alias, Expr, product, total
+from ....core.expr import Alias, Expr, product, total, written_floor_div
 from ....utils.number_format import format_list
 from ...graph.recorder import Graph, record
 from ...graph.steps import Step
@@ -39,14 +39,20 @@ def stop_exercises(tour: Tour) -> Mapping[str, Sequence[Exercise]]:
     return {x.name: tuple(asking.exercises(x)) for x in tour.stops}
 
 
-def named_mistakes(exercise: Exercise) -> Sequence[tuple[int, str]]:
-    """Return the most likely whole numbers of the mistakes of an exercise, and what each says."""
-    found: dict[int, str] = {}
+def named_mistakes(exercise: Exercise, most: int = 0) -> Sequence[tuple[Expr, Mistake]]:
+    """Return the most likely whole numbers that mistakes make of an exercise, as expressions."""
+    found: dict[int, tuple[Expr, Mistake]] = {}
     for mistake, wrong in sorted(wrong_accounts(exercise), key=lambda x: x[0].bits):
         is_likely = mistake.bits <= _MOST_BITS
         if is_likely and wrong.number.denominator == 1 and wrong.number > 0:
-            found.setdefault(int(wrong.number), mistake.explain(exercise.study))
-    return list(found.items())[: _MOST_MISTAKES.get(exercise.kind, 3)]
+            found.setdefault(int(wrong.number), (_scaled(wrong), mistake))
+    return list(found.values())[: most or _MOST_MISTAKES.get(exercise.kind, 3)]
+
+
+def _scaled(wrong: Account) -> Expr:
+    whole = wrong.value * wrong.scale.numerator
+    of = wrong.scale.denominator
+    return whole if of == 1 else written_floor_div(whole, of)
 
 
 class _Asking:
@@ -117,7 +123,7 @@ class _Asking:
             unit=unit,
             kind=kind,
             hint=stop.formula or stop.what,
-            mistakes=[_instead(says, number, kind) for says, number in mistakes],
+            mistakes=[instead(says, number, says, kind=kind) for says, number in mistakes],
             core=False,
             given={"T": TOKENS} if "T" in account.value.letters else {},
         )
@@ -260,10 +266,6 @@ class _Asking:
 
 
 NONE = Expr.const(0)
-
-
-def _instead(says: str, number: int | None, kind: str) -> Mistake:
-    return instead(says, None if number is None else int(number), says, kind=kind)
 
 
 def _of_one(x: Expr) -> Expr:
