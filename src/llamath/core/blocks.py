@@ -277,7 +277,7 @@ def check_routing(moe: MoE) -> None:
     """Refuse to choose more experts than a router has outputs, groups that do not divide them,
     and unknown functions of the logits.
     """
-    experts, top_k, groups = int(moe.router.weight.shape[0]), int(moe.top_k), moe.expert_groups
+    experts, top_k, groups = moe.router.weight.shape[0], moe.top_k, moe.expert_groups
     if moe.scoring not in SCORINGS:
         raise ImpossibleModel(
             f"scoring_func is the unknown {safe(repr(moe.scoring), 60)}",

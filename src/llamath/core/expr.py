@@ -101,6 +101,8 @@ class Expr(int):
     terms: Mapping[Monomial, int]
 
     def __new__(cls, symbol: str, value: int) -> Expr:
+        if type(value) is not int and type(value) is not Expr and isinstance(value, Expr):
+            return value.alias(symbol)  # of a subclass, which keeps how it was computed
         return cls.of({(Letter(symbol, int(value)),): 1})
 
     @classmethod
@@ -144,17 +146,27 @@ class Expr(int):
         """Return a sum as one factor that is not multiplied out: `(r + p)·T`."""
         if len(self.terms) < 2:
             return self
-        return Expr.of({(Group(f"({self.symbol})", int(self), f"({self.numbers})", self),): 1})
+        return type(self).of(
+            {(Group(f"({self.symbol})", int(self), f"({self.numbers})", self),): 1}
+        )
 
     def with_symbol(self, symbol: str) -> Expr:
         """Return this value as a dimension with its own letter."""
-        return Expr(symbol, int(self))
+        return Expr(symbol, self)
+
+    def plain(self) -> int:
+        """Return the number without its formula, where that is not shown; subclasses keep it."""
+        return int(self)
+
+    def scaled(self, factor: float) -> int:
+        """Return the whole part of factor times this number, without its formula."""
+        return int(self * factor)
 
     def alias(self, symbol: str) -> Expr:
         """Return this expression as one that is written as `symbol`; it still depends on its
         variables.
         """
-        return Expr.of({(Alias(symbol, int(self), self),): 1})
+        return type(self).of({(Alias(symbol, int(self), self),): 1})
 
     def written_as_number(self) -> Expr:
         """Return this expression as one that is written as its value."""
@@ -379,12 +391,16 @@ def _without_zeros(terms: Mapping[Monomial, int]) -> Mapping[Monomial, int]:
 
 
 def total(values: Iterable[int]) -> Expr:
-    """The sum of Exprs and ints, like terms collected in order of first appearance."""
-    number = 0
+    """The sum of Exprs and ints, like terms collected in order of first appearance; of a subclass
+    of Expr if one of them is.
+    """
+    number, kind = 0, Expr
     terms: dict[Monomial, int] = {}
     keys: dict[Monomial, Monomial] = {}
     for value in values:
         number += int(value)
+        if type(value) is not int and type(value) is not Expr:
+            kind = _kind_of(value)
         for monomial, k in value.terms.items() if isinstance(value, Expr) else (((), int(value)),):
             if monomial in terms:
                 terms[monomial] += k
@@ -392,16 +408,18 @@ def total(values: Iterable[int]) -> Expr:
             if len(monomial) > 1:
                 monomial = keys.setdefault(tuple(sorted(monomial)), monomial)
             terms[monomial] = terms.get(monomial, 0) + k
-    return Expr._with_value(number, _without_zeros(terms))
+    return kind._with_value(number, _without_zeros(terms))
 
 
 def product(values: Iterable[int]) -> Expr:
-    """The product of Exprs and ints."""
-    coefficient, number = 1, 1
+    """The product of Exprs and ints; of a subclass of Expr if one of them is."""
+    coefficient, number, kind = 1, 1, Expr
     monomial: Monomial = ()  # the product so far, while it has one term
     terms: dict[Monomial, int] | None = None
     for value in values:
         number *= int(value)
+        if type(value) is not int and type(value) is not Expr:
+            kind = _kind_of(value)
         if not isinstance(value, Expr):
             coefficient *= value
         elif terms is None and len(value.terms) == 1:
@@ -410,11 +428,16 @@ def product(values: Iterable[int]) -> Expr:
         else:
             terms = _product({monomial: 1} if terms is None else terms, value.terms)
     if terms is None and coefficient:
-        return Expr._with_value(number, {monomial: coefficient})
+        return kind._with_value(number, {monomial: coefficient})
     if not coefficient:
-        return Expr._with_value(0, {})
+        return kind._with_value(0, {})
     terms = {monomial: coefficient * k for monomial, k in (terms or {}).items()}
-    return Expr._with_value(number, _without_zeros(terms))
+    return kind._with_value(number, _without_zeros(terms))
+
+
+def _kind_of(*values: int) -> type[Expr]:
+    """The subclass of Expr that one of these values has; Expr if none has one."""
+    return next((type(x) for x in values if isinstance(x, Expr) and type(x) is not Expr), Expr)
 
 
 @overload
@@ -509,7 +532,7 @@ def _divided(function: str, a: int, b: int) -> Expr:
     a, b = Expr.const(a), Expr.const(b)
     if b.terms.keys() == {()} and all(k % int(b) == 0 for k in a.terms.values()):
         terms = {monomial: k // int(b) for monomial, k in a.terms.items()}
-        return Expr._with_value(int(a) // int(b), terms)
+        return _kind_of(a, b)._with_value(int(a) // int(b), terms)
     return _call(function, a, b)
 
 
@@ -564,7 +587,7 @@ def _written(function: str, *arguments: Expr) -> Expr:
     symbols, numbers = ([x.symbol for x in arguments], [x.numbers for x in arguments])
     if function not in ("min", "max"):
         symbols, numbers = [_bracketed(x) for x in symbols], [_bracketed(x) for x in numbers]
-    return Expr.of(
+    return _kind_of(*arguments).of(
         {(Call(written.format(*symbols), value, written.format(*numbers), function, arguments),): 1}
     )
 

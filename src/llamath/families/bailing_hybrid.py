@@ -83,7 +83,7 @@ def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
     )
     H, kernel = c.dim("H", "num_attention_heads"), c.dim("c", "short_conv_kernel_size", default=4)
     bound = c.get("kda_lower_bound", -5.0) if c.get("kda_safe_gate", True) else None
-    if c.get("linear_num_heads", int(H)) != H:
+    if c.get("linear_num_heads", H.plain()) != H:
         raise c.error(
             "linear_num_heads",
             f"should be {H}, the number of attention heads",

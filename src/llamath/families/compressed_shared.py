@@ -122,7 +122,7 @@ def _ropes(c: Config, h: Expr) -> tuple[Rope, Rope]:
     p = (
         c.dim("p", "qk_rope_head_dim")
         if "qk_rope_head_dim" in c and "partial_rotary_factor" not in c
-        else Expr("p", int(h * share))
+        else Expr("p", h.scaled(share))
     )
     s = c.rope()
     s.ignore("partial_rotary_factor")

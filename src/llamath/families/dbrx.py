@@ -50,7 +50,7 @@ def dbrx(c: Config) -> Decoder:
         f.dim("k", "moe_top_k", default=1),
         f.dim("F", "ffn_hidden_size", default=3584),
     )
-    if f.get("hidden_size", int(d)) != d:
+    if f.get("hidden_size", d.plain()) != d:
         raise f.error("hidden_size", f"is {f['hidden_size']}, unlike the width {d} of the model")
     if (power := f.data.get("moe_normalize_expert_weights", 1)) not in (None, 1):
         raise f.error(

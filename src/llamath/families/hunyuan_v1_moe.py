@@ -32,7 +32,7 @@ def hunyuan_v1_moe(c: Config) -> Decoder:
     plain = Config(
         {key: _one_value(c, key) for key in ("num_experts", "moe_topk") if key in c}, c.source
     )
-    for key, only in (("num_shared_expert", 1), ("moe_intermediate_size", int(F))):
+    for key, only in (("num_shared_expert", 1), ("moe_intermediate_size", F.plain())):
         if key in c and _one_value(c, key) != only:
             raise c.error(
                 key,

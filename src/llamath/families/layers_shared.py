@@ -231,7 +231,7 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
             "every layer after the first dense layers is sparse",
         )
     L = c.dim("L", "num_hidden_layers")
-    first = min(int(c.dim("dense", "first_k_dense_replace", default=default, least=0)), L)
+    first = min(c.dim("dense", "first_k_dense_replace", default=default, least=0).plain(), L)
     return Stack(((dense,), first), ((sparse,), L - first))
 
 

@@ -40,7 +40,7 @@ def mamba2(c: Config) -> Decoder:
     mixer = mamba2_mixer(
         d,
         checked_sizes(
-            c, MambaSizes(Hm, m, G, N), int(c.get("expand", 2) * d), "head_dim", "n_groups"
+            c, MambaSizes(Hm, m, G, N), d.scaled(c.get("expand", 2)), "head_dim", "n_groups"
         ),
         c.dim("c", "conv_kernel", default=4),
         eps,

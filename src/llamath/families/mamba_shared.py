@@ -78,7 +78,7 @@ MAMBA2_LAYOUTS_GGUF = {"attn.a_log": "decay unit", "attn.skip": "unit"}
 def auto_dim(c: Config, symbol: str, keys: str, derived: int) -> Expr:
     """Read a dimension that follows from others where it is absent or the word "auto"."""
     if c.get(keys, "auto" if keys not in c else None) == "auto":
-        return Expr(symbol, int(derived))
+        return Expr(symbol, derived)
     return c.dim(symbol, keys)
 
 
@@ -123,7 +123,7 @@ def mamba2_sizes(c: Config, d: Expr, inner: int | None = None) -> MambaSizes:
         c.dim("N", "mamba_d_state", default=256),
     )
     if inner is None:
-        inner = int(c.get("mamba_expand", 2) * d)
+        inner = d.scaled(c.get("mamba_expand", 2))
     if inner % Hm:
         raise c.error(
             "mamba_n_heads", f"is {Hm}, which does not divide the {inner} channels of Mamba"

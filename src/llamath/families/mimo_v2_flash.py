@@ -133,7 +133,7 @@ def _rope(c: Config, h: Expr, kind: str) -> Rope:
     theta = c.get("swa_rope_theta", 1e4) if kind == _WINDOW else c.get("rope_theta", 5e6)
     s = c.sub("rope_parameters").sub(kind)
     share = s.get("partial_rotary_factor", c.get("partial_rotary_factor", 0.334))
-    return rope_from(c, s, theta=theta, dim=int(h * share))
+    return rope_from(c, s, theta=theta, dim=h.scaled(share))
 
 
 def _moe(c: Config, d: Expr) -> MoE:

@@ -27,7 +27,7 @@ _OFF = (
 @family(hf=HF)
 def nanbeige(c: Config) -> Decoder:
     heads = c.heads(c.dim("d", "hidden_size"))
-    c.require("kv_channels", int(heads.head_dim), "it is head_dim again")
+    c.require("kv_channels", heads.head_dim.plain(), "it is head_dim again")
     for key in _OFF:
         c.require(key, False, "no published model has it")
     for key in ("insert_ngram_layer_idx", "loop_middle_layers"):

@@ -65,7 +65,7 @@ def qwen(c: Config) -> Decoder:
         raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")
     bias, context = not c.get("no_bias", True), c.get(any_name("max_position_embeddings"), 8192)
     norm, trained_context = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
-    rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
+    rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=h.scaled(c.get("rotary_pct", 1.0)))
     if c.get("use_dynamic_ntk", True):
         rotary = QwenDynamicRope(
             theta=rotary.theta, dim=rotary.dim, original_context=trained_context

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.config import Config
+from ..core.expr import Expr
 from ..core.positions import (
     ROTARY_KEYS,
     DynamicRope,
@@ -172,7 +173,10 @@ def rope_of_type(
         raise ropes.error(kind, "is missing", "each type of layer has its own rotary embedding")
     settings = ropes.sub(kind)
     return rope_from(
-        c, settings, theta=theta, dim=int(h * settings.get("partial_rotary_factor", partial))
+        c,
+        settings,
+        theta=theta,
+        dim=Expr.const(h).scaled(settings.get("partial_rotary_factor", partial)),
     )
 
 
@@ -201,4 +205,5 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     """Read the number of channels of a head that rotate; an odd one is rounded up, as most
     classes do.
     """
-    return int(h * c.rope().get("partial_rotary_factor", c.get(keys, default)))
+    share = c.rope().get("partial_rotary_factor", c.get(keys, default))
+    return Expr.const(h).scaled(share)

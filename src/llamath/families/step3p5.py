@@ -176,7 +176,7 @@ def _rope(c: Config, types: list[str], kind: str, h: int) -> Rope:
     if any(type(x) not in (int, float) for x in (theta, partial)):
         raise c.error("rope_theta", "should be a number, or a list with a number for each layer")
     scaling = c.sub("rope_scaling") if kind == FULL else Config({})
-    return rope_from(c, scaling, theta=float(theta), dim=int(h * partial))
+    return rope_from(c, scaling, theta=float(theta), dim=Expr.const(h).scaled(partial))
 
 
 def _mlp(c: Config, d: Expr, F: Expr, limit: float) -> MLP:

@@ -117,7 +117,7 @@ def _mixer(c: Config, d: Expr, eps: float, bias: bool) -> MatrixLSTM:
     sizes = {}
     for letter, key, default in (("q", "qk_dim_factor", 0.5), ("v", "v_dim_factor", 1.0)):
         factor = c.get(key, default)
-        width = int(d * factor) if 0 < factor < 1e6 else 0
+        width = d.scaled(factor) if 0 < factor < 1e6 else 0
         if width < 1 or width % H:
             raise c.error(key, f"is {factor}: {width} channels are not divided by {H} heads")
         sizes[letter] = H * Expr(f"h{letter}", width // H)

@@ -209,7 +209,7 @@ def _mlp(c: Config, d: Expr) -> tuple[Expr, str, bool]:
 
 
 def _mamba(c: Config, d: Expr) -> Mamba2:
-    inner, Hm = int(c.get("mamba_expand", 2) * d), c.dim("Hm", "n_mamba_heads", default=8)
+    inner, Hm = d.scaled(c.get("mamba_expand", 2)), c.dim("Hm", "n_mamba_heads", default=8)
     if inner % Hm:
         raise c.error(
             "n_mamba_heads", f"is {Hm}, which does not divide the {inner} channels of Mamba"

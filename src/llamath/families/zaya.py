@@ -165,7 +165,7 @@ def zaya(c: Config) -> Decoder:
 def _attention(c: Config, d: Expr, kind: str) -> ConvolvedAttention:
     H, K, h = c.heads(d, num_kv_heads=2, head_dim=128)
     bias, channels = c.get("attention_bias", False), (H + K) * h
-    if int(K * h) % 2:
+    if K * h % 2:
         raise c.error("head_dim", f"is {h}: half of {K * h} channels of values are no whole number")
     t0, t1 = c.dim("c", "cca_time0", default=2), c.dim("cg", "cca_time1", default=2)
     grouped = Convolution(weight=weight(channels, h, t1), bias=weight(channels, role="bias"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..loading import load
 from ..model import FamilyModel
-from .page_data.family_sliders import build_design
+from .forms.design_data import build_design
 
 _EXAMPLES = ("llama-3-8b", "mistral-7b", "qwen2-7b", "qwen3-8b", "gemma-7b")
 """A model of each family."""

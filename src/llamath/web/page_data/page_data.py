@@ -20,13 +20,14 @@ from ...core.tree import Folded, fold, fold_field
 from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
+from ..forms.design_data import build_design
+from ..forms.family_form import derived_dimensions
 from .attention_data import build_attention
 from .block_data import build_block_diagrams
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
 from .experts_data import build_experts
 from .facts_data import facts_data
-from .family_sliders import build_design, derived_dimension
 from .file_formats import file_formats
 from .live.live_data import LiveParts
 from .page_settings import page_settings
@@ -277,9 +278,9 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
     """Yield the dimensions, each with its origin: a config key, other dimensions, or a default
     of the family.
     """
-    values = model.count.formula.letters
-    for letter, value in values.items():
-        key, form = model.config.key_by_symbol.get(letter, ""), derived_dimension(values, letter)
+    derived = derived_dimensions(model)
+    for letter, value in model.count.formula.letters.items():
+        key, form = model.config.key_by_symbol.get(letter, ""), derived.get(letter)
         in_config = key in model.config.data
         lines = (
             [key]

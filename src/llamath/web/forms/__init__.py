@@ -1,0 +1,1 @@
+"""Closed forms of families: their counts as expressions of the numbers in a configuration."""

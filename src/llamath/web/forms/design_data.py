@@ -1,0 +1,106 @@
+"""The data of the Design view: sliders, constraints and counts of a model's family."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...analysis.understand.diff.causes import CAUSE_TITLES
+from ...config_keys.key_meanings import describe_key
+from ...core.expr import Expr
+from ...model import FamilyModel
+from ...utils.errors import safe
+from .family_form import MAX_DIM, TIED, FamilyForm, find_form
+from .traced_config import DimRead
+
+_LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
+_NO_CLOSED_FORM = (
+    "its total has no closed form in its dimensions. `llamath count --set "
+    "KEY=VALUE` counts any values"
+)
+_MULTIMODAL = (
+    "its dimensions are those of the text model alone. `llamath count --set KEY=VALUE` "
+    "counts the whole model"
+)
+_STEP_ONE = frozenset("LHKEkS")
+
+
+def build_design(model: FamilyModel) -> dict[str, Any]:
+    """Return the sliders of a model's family, or the reason why there are none."""
+    if model.tree.is_multimodal:
+        return {"letters": [], "why": _MULTIMODAL}
+    if (form := find_form(model)) is None:
+        return {"letters": [], "why": _NO_CLOSED_FORM}
+    return _design(model, form)
+
+
+def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
+    has_tying = None not in form.by_tying
+    texts = {
+        key: json.dumps(value, indent=2).replace("\n", "\n  ") for key, value in form.given.items()
+    }
+    by_key = {x.key: Expr.variable(x.letter, x.value) for x in form.reads}
+    by_key |= {key: x for key, x in form.derived.items() if key in texts}
+    if has_tying:
+        texts.setdefault(TIED, "")
+    return {
+        "why": "",
+        "type": safe(str(form.data.get("model_type"))),
+        "letters": [_letter(x, form.absent.get(x.key)) for x in sorted(form.reads, key=_order)],
+        "fixed": [key for key in form.fixed if type(form.data.get(key)) is int],
+        "defaults": [
+            {"key": key, "text": json.dumps(x)}
+            for key, x in model.config.defaults_used.items()
+            if isinstance(x, (bool, str))
+        ],
+        "neutral": sorted(
+            x for x in {*form.data, *model.config.keys_read} if _has_no_effect(x, model.family.name)
+        ),
+        "tied": form.is_tied,
+        "totals": [{"tied": tied, **x.to_json()} for tied, x in form.by_tying.items()],
+        "rules": [
+            {
+                "form": x.left.to_expression_json(),
+                "most": {"form": x.right.to_expression_json()},
+                "says": safe(x.text),
+            }
+            for x in form.conditions
+        ],
+        "config": [
+            {
+                "key": key,
+                "form": by_key[key].to_expression_json() if key in by_key else None,
+                "text": texts.get(key, ""),
+                "tied": key == TIED and has_tying,
+            }
+            for key in {**texts, **by_key}
+        ],
+    }
+
+
+def _has_no_effect(key: str, family: str) -> bool:
+    """Whether a key is known not to affect any weight."""
+    entry = describe_key(key, family)
+    return entry is not None and entry[1].partition(":")[0].split(";")[0] in (
+        "cache",
+        "compute",
+        "nothing",
+    )
+
+
+def _order(x: DimRead) -> int:
+    return _LETTER_ORDER.index(x.letter) if x.letter in _LETTER_ORDER else len(_LETTER_ORDER)
+
+
+def _letter(x: DimRead, absent: Expr | None) -> dict[str, Any]:
+    n, power_of_two = x.value, x.value & -x.value
+    step = 1 if x.letter in _STEP_ONE else min(power_of_two, 128 if n >= 512 else 8)
+    return {
+        "letter": x.letter,
+        "key": safe(x.key),
+        "says": CAUSE_TITLES.get(x.letter, "experts of a token" if x.letter == "k" else ""),
+        "value": str(n),
+        "step": str(step),
+        "most": str(min(max(4 * n, 16) // step * step, MAX_DIM)),
+        "absent": {"form": None if absent is None else absent.to_expression_json()},
+    }
