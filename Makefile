@@ -8,7 +8,7 @@
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
 # make wasm       compile the engine of pages to WebAssembly (checking and testing it does not need the compiler)
 # make sanitize   the native engine under the address and undefined-behavior sanitizers: random shapes, mutated configs and programs
-# make dist       build both wheels twice, compare, and list their parts; that of the engine needs a compiler
+# make release    build all distributions twice, compare, list their parts, and sign their sums
 # make lock       choose and pin the packages of demo and tests anew
 #
 # With CPython 3.11 on Linux, x86-64, pip accepts only files with the sha256 sums in requirements/. Elsewhere, or with LOCKED=0, versions
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 ENGINE := $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 
-.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize dist lock browser web wasm site clean
+.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize release lock browser web wasm site clean
 demo: compiler
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
 	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
@@ -70,6 +70,7 @@ lint: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/native_header.py --check
 	$(BIN)/python tools/wasm.py --check
 	$(BIN)/python tools/signatures.py --check
+	$(BIN)/python tools/package_files.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
@@ -85,6 +86,7 @@ format: $(VENV)/.oracles
 
 docs: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/signatures.py
+	$(BIN)/python tools/package_files.py
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/accuracy.py
@@ -112,7 +114,9 @@ fuzz: $(VENV)/.oracles $(VENV)/.engine
 sanitize: $(VENV)/.run
 	$(BIN)/python native/tests/sanitize.py
 
-dist: $(VENV)/.engine
+# zig compiles the engine for each machine; LLAMATH_SIGNING_KEY is an SSH key
+release: $(VENV)/.engine
+	@$(call install,wasm,ziglang)
 	$(BIN)/python tools/dist.py
 
 lock: $(VENV)/.package

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import re
 import sysconfig
 import tempfile
@@ -59,10 +58,13 @@ def load_build(root: Path) -> Any:
 
 
 def platform_tag(library: bytes) -> str:
-    """Return the tag of the platforms that can load a library: on Linux those with the newest
-    version of glibc that it names.
+    """Return the tag of the platforms that can load a library: on Linux those of its machine with
+    the newest version of glibc that it names.
     """
-    if platform.libc_ver()[0] == "glibc":
-        minor = max(int(x) for x in re.findall(rb"GLIBC_2\.(\d+)\b", library))
-        return f"manylinux_2_{max(minor, 17)}_{platform.machine()}"
+    if library.startswith(b"\x7fELF") and (names := re.findall(rb"GLIBC_2\.(\d+)\b", library)):
+        machine = _ELF_MACHINES[int.from_bytes(library[18:20], "little")]
+        return f"manylinux_2_{max(17, *map(int, names))}_{machine}"
     return re.sub(r"[-.]", "_", sysconfig.get_platform())
+
+
+_ELF_MACHINES = {62: "x86_64", 183: "aarch64"}

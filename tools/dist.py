@@ -1,11 +1,12 @@
-"""Build the wheels of the last commit into dist/, twice and under different circumstances, and
-their software bills of materials.
+"""Build a release of the last commit into dist/: the sources and wheels of llamath and of its
+engine, bills of materials, notes, a Homebrew formula, and signed sums.
 
-The two builds must have the same bytes. A bill of materials is CycloneDX 1.6 JSON: the wheel with
-its sha256 sum and what is in it. Of llamath these are the bundled model, the packages in the page's
-scripts (preact, dagre and what they contain), the compiler whose libraries are in the
-engine of pages, and the packages that the wheel and its extras need, with the versions, sums and
-licenses of requirements/extras.txt; of llamath-native, the C++ runtime that is linked into it.
+Each is built twice and under different circumstances, and both must have the same bytes; zig
+compiles the engine for each machine. A bill of materials is CycloneDX 1.6 JSON: the wheel with its
+sha256 sum and what is in it. Of llamath these are the bundled model, the packages in the page's
+scripts (preact, dagre and what they contain), the compiler whose libraries are in the engine of
+pages, and the packages that the wheel and its extras need, with the versions, sums and licenses of
+requirements/extras.txt; of llamath-native, the C++ runtime that is linked into it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,11 +25,14 @@ import tempfile
 import tomllib
 import uuid
 import zipfile
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import lock
+import package_files
+import zig_compiler
 from llamath_native import build as native
 
 ROOT = Path(__file__).parents[1]
@@ -51,9 +56,17 @@ def git(*words: str) -> bytes:
 
 
 def build(
-    source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any], project: str = "."
+    source: bytes,
+    epoch: int,
+    folder: Path,
+    circumstances: dict[str, Any],
+    project: str = ".",
+    compiler: Mapping[str, str] = {},
+    kind: str = "wheel",
 ) -> Path:
-    """Build the wheel of a project of an archive of the repository in a new folder."""
+    """Build the wheel, or another kind of distribution, of a project of an archive of the
+    repository in a new folder; a compiler is environment variables.
+    """
     with tarfile.open(fileobj=io.BytesIO(source)) as archive:
         # since Python 3.11.4
         archive.extractall(
@@ -63,6 +76,7 @@ def build(
     environment = {
         **os.environ,
         **names,
+        **compiler,
         "SOURCE_DATE_EPOCH": str(epoch),
         "PYTHONHASHSEED": str(circumstances["umask"]),
     }
@@ -72,7 +86,7 @@ def build(
         "hatchling",
         "build",
         "-t",
-        "wheel",
+        kind,
         "-d",
         str(folder / "dist"),
     ]
@@ -84,11 +98,13 @@ def build(
         check=True,
         capture_output=True,
     )
-    (wheel,) = (folder / "dist").glob("*.whl")
-    return wheel
+    (built,) = (folder / "dist").iterdir()
+    return built
 
 
-def bill_of_materials(wheel: Path, epoch: int, project: str = ".") -> dict[str, Any]:
+def bill_of_materials(
+    wheel: Path, epoch: int, project: str = ".", *, crossed: bool = False
+) -> dict[str, Any]:
     """Return the components of the wheel of a project as CycloneDX 1.6."""
     about = tomllib.loads((ROOT / project / "pyproject.toml").read_text())["project"]
     name, version = about["name"], about["version"]
@@ -100,8 +116,10 @@ def bill_of_materials(wheel: Path, epoch: int, project: str = ".") -> dict[str, 
     }
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     contained = (
-        [bundled_model(about), *bundled_scripts(wheel), compiler_of_module()]
+        [bundled_model(about), *bundled_scripts(wheel), compiler_of(_MODULE)]
         if project == "."
+        else [compiler_of("the native engine: libc++, libunwind and compiler_rt")]
+        if crossed
         else linked_runtime(wheel)
     )
     parts = [x["bom-ref"] for x in contained]
@@ -248,13 +266,49 @@ def linked_runtime(wheel: Path) -> list[dict[str, Any]]:
     return found
 
 
-def compiler_of_module() -> dict[str, Any]:
-    """Return the compiler whose C and C++ libraries are in the engine of pages."""
+_MODULE = "the engine of pages: wasi-libc, libc++ and compiler_rt"
+
+
+def compiler_of(libraries: str) -> dict[str, Any]:
+    """Return the compiler whose C and C++ libraries are in what it compiles."""
     return {
         **_component(lock.read_lock("wasm")["ziglang"], required=True),
-        "description": "Linked into the engine of pages: wasi-libc, libc++ and compiler_rt",
+        "description": f"Linked into {libraries}",
         "licenses": [{"expression": "MIT AND Apache-2.0 WITH LLVM-exception"}],
     }
+
+
+def builds(folder: Path) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Yield what a release consists of: the project, the kind of distribution, and the variables
+    of the compiler, whose script is in this folder.
+    """
+    for project in PROJECTS:
+        yield project, "sdist", {}
+    yield ".", "wheel", {}
+    if not zig_compiler.is_installed():
+        print("the engine is built for this machine alone: `make release` has zig", file=sys.stderr)
+        yield "native", "wheel", {}
+        return
+    for machine in zig_compiler.MACHINES:
+        yield "native", "wheel", zig_compiler.environment(machine, folder)
+
+
+def release_notes(version: str) -> str:
+    """Return what the changelog says of a version, or of what is not released yet."""
+    parts = re.split(r"(?m)^## ", (ROOT / "CHANGELOG.md").read_text())
+    found = [x for x in parts if re.match(rf"\[?{re.escape(version)}\b", x)]
+    return "## " + (found or [x for x in parts if "nreleased" in x.splitlines()[0]])[0]
+
+
+def sign(sums: Path) -> None:
+    """Sign the sums by the SSH key of $LLAMATH_SIGNING_KEY."""
+    key = os.environ.get("LLAMATH_SIGNING_KEY")
+    if not key:
+        print("not signed: LLAMATH_SIGNING_KEY names no SSH key", file=sys.stderr)
+        return
+    sums.with_suffix(".sig").unlink(missing_ok=True)
+    command = ["ssh-keygen", "-q", "-Y", "sign", "-n", "file", "-f", key, str(sums)]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:
@@ -262,23 +316,40 @@ def main() -> None:
         print("the working tree has changes: building the last commit", file=sys.stderr)
     source, epoch = git("archive", "--format=tar", "HEAD"), int(git("log", "-1", "--format=%ct"))
     folder = ROOT / "dist"
-    folder.mkdir(exist_ok=True)
-    for project in PROJECTS:
-        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-            wheels = [
-                build(source, epoch, Path(x) / "build", how, project)
-                for x, how in zip((one, other), CIRCUMSTANCES, strict=True)
-            ]
-            first, second = (x.read_bytes() for x in wheels)
-        if wheels[0].name != wheels[1].name or first != second:
-            sys.exit(f"{wheels[0].name}: two builds of one commit differ")
-        wheel = folder / wheels[0].name
-        wheel.write_bytes(first)
-        bill_path = folder / wheel.name.replace(".whl", ".cdx.json")
-        bill = bill_of_materials(wheel, epoch, project)
-        bill_path.write_text(json.dumps(bill, indent=2) + "\n")
-        for path in (wheel, bill_path):
-            print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with tempfile.TemporaryDirectory() as scripts:
+        for project, kind, compiler in builds(Path(scripts)):
+            build_twice(source, epoch, folder, project, kind, compiler)
+    about = lock.project(".")["project"]
+    (folder / "NOTES.md").write_text(release_notes(about["version"]))
+    (wheel,) = folder.glob("llamath-*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (folder / "llamath.rb").write_text(package_files.formula(wheel.name, digest))
+    sums = folder / "SHA256SUMS"
+    lines = [
+        f"{hashlib.sha256(x.read_bytes()).hexdigest()}  {x.name}" for x in sorted(folder.iterdir())
+    ]
+    sums.write_text("\n".join(lines) + "\n")
+    sign(sums)
+    print(sums.read_text(), end="")
+
+
+def build_twice(
+    source: bytes, epoch: int, folder: Path, project: str, kind: str, compiler: Mapping[str, str]
+) -> None:
+    """Build a distribution under two circumstances, compare, and keep it with its bill."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        built = [
+            build(source, epoch, Path(x) / "build", how, project, compiler, kind)
+            for x, how in zip((one, other), CIRCUMSTANCES, strict=True)
+        ]
+        if built[0].name != built[1].name or built[0].read_bytes() != built[1].read_bytes():
+            sys.exit(f"{built[0].name}: two builds of one commit differ")
+        kept = Path(shutil.copy(built[0], folder))
+    if kind == "wheel":
+        bill = bill_of_materials(kept, epoch, project, crossed=bool(compiler))
+        kept.with_suffix(".cdx.json").write_text(json.dumps(bill, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -84,10 +84,11 @@ def find_compiler() -> str | None:
 
 
 def machine() -> str:
-    """Return the name of the machine's instruction set."""
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(
-        platform.machine().lower(), platform.machine().lower()
-    )
+    """Return the name of the instruction set of $LLAMATH_MACHINE, which $CXX compiles for, or of
+    this machine.
+    """
+    name = (os.environ.get("LLAMATH_MACHINE") or platform.machine()).lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def sources() -> list[Path]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 import zipfile
@@ -16,7 +19,10 @@ import pytest
 import dist
 import llamath
 import lock
+import package_files
+import zig_compiler
 from kernel_library import Library
+from llamath.cli.command_group import COMMANDS
 from llamath_native import build
 from llamath_native.build import find_compiler
 
@@ -73,6 +79,95 @@ def test_build_requirements_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_man_page_and_completions_are_those_of_the_commands() -> None:
+    stale = [x.name for x, text in package_files.files().items() if x.read_text("utf-8") != text]
+    assert not stale, "run `python tools/package_files.py`"
+    page = (ROOT / "packaging" / "llamath.1").read_text("utf-8")
+    assert all(f".SS {name}\n" in page for name in COMMANDS)
+    hostile = package_files.roff(".so /etc/passwd\n\\fB'x\n'y")
+    assert not re.search(r"(?m)^[.']|\\f", hostile)
+    if shutil.which("groff"):
+        command = [
+            "groff",
+            "-man",
+            "-Tutf8",
+            "-Kutf8",
+            "-ww",
+            "-z",
+            ROOT / "packaging" / "llamath.1",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert not done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", sorted(package_files.SHELLS))
+def test_completion_is_a_script_of_its_shell(shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    path = ROOT / "packaging" / package_files.SHELLS[shell]
+    subprocess.run([shell, "-n", path], check=True)
+
+
+def test_formula_names_the_wheel_and_its_sum() -> None:
+    formula = package_files.formula("llamath-1.0-py3-none-any.whl", "0" * 64)
+    assert formula.count("llamath-1.0-py3-none-any.whl") == 2 and f'sha256 "{"0" * 64}"' in formula
+    if shutil.which("ruby"):
+        subprocess.run(["ruby", "-c"], input=formula, text=True, check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_sums_are_signed_and_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed")
+    key, sums = tmp_path / "key", tmp_path / "SHA256SUMS"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    sums.write_text("0  llamath.whl\n")
+    monkeypatch.setenv("LLAMATH_SIGNING_KEY", str(key))
+    dist.sign(sums)
+    allowed = tmp_path / "allowed"
+    allowed.write_text(f"owner {key.with_suffix('.pub').read_text()}")
+    verify = ["ssh-keygen", "-Y", "verify", "-n", "file", "-f", allowed, "-I", "owner"]
+    for text, code in ((sums.read_text(), 0), ("1  llamath.whl\n", 255)):
+        done = subprocess.run(
+            [*verify, "-s", f"{sums}.sig"], input=text, text=True, capture_output=True, check=False
+        )
+        assert done.returncode == code
+
+
+def test_notes_of_a_release_are_the_changelog() -> None:
+    notes = dist.release_notes(llamath.__version__)
+    assert notes.startswith(f"## {llamath.__version__}") and notes.count("\n## ") == 0
+
+
+def test_engine_of_another_machine_has_its_tag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of zig's script the words are those of GCC, but for two instruction sets."""
+    variables = zig_compiler.environment("aarch64", tmp_path)
+    script = Path(variables["CXX"])
+    script.write_text(script.read_text().replace("exec ", "echo "))
+    flags = [x for group in build.PATHS["aarch64"].values() for x in group]
+    done = subprocess.run([script, "a b", *flags], capture_output=True, text=True, check=True)
+    assert "aarch64-linux-gnu.2.17 a b" in done.stdout and "-march" not in done.stdout
+    assert done.stdout.count("-mcpu=generic+v8_") == len(flags)
+    monkeypatch.setenv("LLAMATH_MACHINE", variables["LLAMATH_MACHINE"])
+    assert build.all_paths() == tuple(build.PATHS["aarch64"])
+    elf = bytearray(b"\x7fELF".ljust(64, b"\0") + b"\0GLIBC_2.4\0GLIBC_2.29\0")
+    elf[18] = 183
+    assert hatch_build().platform_tag(bytes(elf)) == "manylinux_2_29_aarch64"
+
+
+def hatch_build() -> Any:
+    """The build hook of the engine, which is no package."""
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "native" / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_engine_has_the_version_of_the_project() -> None:
     both = [lock.project(x)["project"] for x in lock.BUILT]
     assert [x["name"] for x in both] == ["llamath", "llamath-native"]
@@ -84,7 +179,7 @@ def test_engine_has_the_version_of_the_project() -> None:
 def built(
     tmp_path: Path, request: pytest.FixtureRequest, project: str
 ) -> tuple[Path, dict[str, Any]]:
-    """The wheel of a project and its bill: built once, and before a release twice, as by `make dist`."""
+    """The wheel of a project and its bill: built once, and before a release twice, as by `make release`."""
     pytest.importorskip("hatchling")
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone of the repository")
@@ -122,7 +217,7 @@ def check_bill(bill: dict[str, Any]) -> None:
 def test_engine_is_built_for_this_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """Without optimizing, but before a release; `make dist` compiles every instruction set."""
+    """Without optimizing, but before a release; `make release` compiles every instruction set."""
     compiler = find_compiler()
     if compiler is None:
         pytest.skip("no C++ compiler")
@@ -160,7 +255,11 @@ def test_wheel_is_pure_and_its_parts_are_listed(
     with zipfile.ZipFile(wheel) as file:
         names = [x for x in file.namelist() if ".dist-info/" not in x]
         assert {x.date_time[0] for x in file.infolist()} == {2023}
-    assert sorted(names) == sorted(x.removeprefix("src/") for x in files_of("src"))
+    assert wheel.stat().st_size <= 4_000_000
+    of_prefix = [x for x in names if ".data/data/share/" in x]
+    assert len(of_prefix) == 4 and any(x.endswith("man1/llamath.1") for x in of_prefix)
+    package = [x for x in names if x not in of_prefix]
+    assert sorted(package) == sorted(x.removeprefix("src/") for x in files_of("src"))
     scopes = {x["name"]: x.get("scope") for x in bill["components"]}
     assert (
         scopes["click"] == "required" and scopes["torch"] == scopes["huggingface-hub"] == "optional"
