@@ -6,7 +6,7 @@ import { value } from "../expressions";
 import { refuseOther, type FormatData } from "./headers";
 import { configOfParams, isParams } from "./params";
 import { shellWord } from "./shell_word";
-import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
+import { FileError, fileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
 
 const MAX_CONFIG_BYTES = 32 * 2 ** 20;
 const MAX_CONFIG_VALUES = 2 ** 19;
@@ -85,33 +85,34 @@ function neutralKeys(config: Config, design: Design, nothing: string[]): Map<str
 	);
 }
 
-/** The dimensions of a config; any other difference that changes weights is an error. */
+/** The dimensions of a config, and what of it differs from what the design counts. */
 function readDimensions(
 	config: Config,
 	design: Design,
 	{ nothing, headed }: FormatData,
 	name: string,
-): Dimensions {
+): { dimensions: Dimensions; problems: FileError[] } {
 	const keys = new Set(design.letters.map((x) => x.key));
 	const neutral = new Set([...nothing, ...design.neutral]);
 	const values: Record<string, bigint> = {};
+	const problems: FileError[] = [];
+	const problem = (why: string, key: string, ...more: unknown[]) => {
+		const error = fileError(why, key.slice(0, 80), ...more);
+		error.place = key;
+		problems.push(error);
+	};
 	for (const x of design.letters) {
 		const n = config.get(x.key);
-		if (typeof n === "bigint" && n > 0n && n < 2n ** 32n) values[x.letter] = n;
-		refuseIf(
-			typeof n === "bigint" && n > (x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n),
-			"large",
-			x.key,
-			String(n),
-			x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n,
-		);
-		refuseIf(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
-		refuseIf(n === null || (n === undefined && !x.absent.form), "given", x.key);
+		const most = x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n;
+		if (typeof n === "bigint" && n > most) problem("large", x.key, n, most);
+		else if (typeof n === "bigint" && n > 0n) values[x.letter] = n;
+		else if ((n ?? null) !== null) problem("whole", x.key);
+		else if (n === null || !x.absent.form) problem("given", x.key);
 	}
 	const ownTying = design.defaults.find((x) => x.key === TIED);
 	const tied =
 		config.has(TIED) || !ownTying ? config.get(TIED) : (JSON.parse(ownTying.text) as boolean);
-	refuseIf(design.tied !== null && typeof tied !== "boolean", "given", TIED);
+	if (design.tied !== null && typeof tied !== "boolean") problem("given", TIED);
 	const own = [...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)];
 	const ownValues = new Map(
 		own.map((x) => [
@@ -137,9 +138,12 @@ function readDimensions(
 			? ownValues.has(key) &&
 				canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!)
 			: defaultKeys.has(key);
-		refuseIf(!isEqual, "other", key.slice(0, 80), name);
+		if (!isEqual) problem("other", key, name);
 	}
-	return { values, tied: design.tied === null ? null : (tied as boolean) };
+	return {
+		dimensions: { values, tied: design.tied === null ? null : (tied as boolean) },
+		problems,
+	};
 }
 
 /** Computes the dimensions that the config omits from those that it has. */
@@ -206,15 +210,9 @@ export function matchConfig(
 	let why: FileError | null = null;
 	for (const [index, { design, name }] of known.entries()) {
 		if (!design.letters.length || design.type !== type) continue;
-		try {
-			return {
-				index,
-				dimensions: withDefaults(readDimensions(config, design, files, name), design),
-			};
-		} catch (error) {
-			if (!(error instanceof FileError)) throw error;
-			why ??= error;
-		}
+		const { dimensions, problems } = readDimensions(config, design, files, name);
+		if (!problems.length) return { index, dimensions: withDefaults(dimensions, design) };
+		why ??= Object.assign(problems[0]!, { others: problems.slice(1) });
 	}
 	if (why) throw why;
 	const types = [...new Set(known.map((x) => x.design.type).filter(Boolean))];

@@ -3,14 +3,23 @@
 import { data } from "../data";
 
 /** What a file should have been; its message is shown to the reader. */
-export class FileError extends Error {}
+export class FileError extends Error {
+	/** The place in the text, or the key, that it is about. */
+	place: number | string | null = null;
+	/** What else is wrong. */
+	others: FileError[] = [];
+}
 
-/** Throws the error message `why` of web/page_data/ui_strings.py with its values filled in. */
-export function refuse(why: string, ...values: unknown[]): never {
+/** An error with the message `why` of web/page_data/ui_strings.py, its values filled in. */
+export function fileError(why: string, ...values: unknown[]): FileError {
 	const messages = data.words.refused as Record<string, string>;
-	throw new FileError(
+	return new FileError(
 		messages[why]!.replace(/\{(\d)\}/g, (_, i: string) => String(values[Number(i)])),
 	);
+}
+
+export function refuse(why: string, ...values: unknown[]): never {
+	throw fileError(why, ...values);
 }
 
 export function refuseIf(condition: unknown, why: string, ...values: unknown[]): void {
@@ -30,12 +39,10 @@ function parser(text: string, maxValues: number): () => Json {
 	let at = 0;
 	let remaining = maxValues;
 	const fail = (expected: string): never => {
-		return refuse(
-			"expected",
-			expected,
-			at.toLocaleString("en"),
-			at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end",
-		);
+		const found = at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end";
+		const error = fileError("expected", expected, at.toLocaleString("en"), found);
+		error.place = at;
+		throw error;
 	};
 	const take = (pattern: RegExp) => {
 		pattern.lastIndex = at;
