@@ -8,7 +8,8 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -218,38 +219,52 @@ def ask(case: Case, packages: Mapping[str, str]) -> Iterator[tuple[str, str, str
         yield package, question, "exact" if found in right else "off", (found, right[0])
 
 
-def tally(rows: list[dict[str, Any]], packages: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the outcomes of each question."""
-    outcomes: dict[tuple[str, str], dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as temporary:
+def ask_all(rows: Sequence[Mapping[str, Any]], packages: Mapping[str, str], log: Path) -> None:
+    """Append the outcomes for the rows that are not in the log."""
+    done = {x["preset"] for x in read(log)}
+    presets = json.loads((ROOT / "src" / "llamath" / "catalog" / "presets.json").read_text())
+    with tempfile.TemporaryDirectory() as temporary, log.open("a") as file:
         for number, row in enumerate(rows):
+            if row["preset"] in done:
+                continue
             folder = Path(temporary) / row["preset"]
             folder.mkdir()
-            config = json.loads((ROOT / row["config"]).read_text())["config"]
+            config = presets[row["preset"]]["config"]
             (folder / "config.json").write_text(json.dumps(config))
-            for package, question, outcome, answers in ask(Case(row, config, folder), packages):
-                counts = outcomes.setdefault(
-                    (package, question),
-                    {
-                        "peer": package,
-                        "version": packages[package],
-                        "question": question,
-                        "tried": 0,
-                        "exact": 0,
-                        "off": {},
-                        "refused": {},
-                    },
-                )
-                counts["tried"] += 1
-                if outcome == "exact":
-                    counts["exact"] += 1
-                elif outcome == "off":
-                    counts["off"][row["preset"]] = answers
-                else:
-                    why = outcome.removeprefix("refused: ")
-                    counts["refused"][why] = counts["refused"].get(why, 0) + 1
+            outcomes = list(ask(Case(row, config, folder), packages))
+            print(
+                json.dumps({"preset": row["preset"], "outcomes": outcomes}), file=file, flush=True
+            )
             print(f"{number + 1} of {len(rows)}: {row['preset']}", file=sys.stderr)
-    return list(outcomes.values())
+
+
+def read(log: Path) -> list[dict[str, Any]]:
+    """Return the lines of a log."""
+    return [json.loads(x) for x in log.read_text().splitlines()] if log.exists() else []
+
+
+def tally(lines: Sequence[Mapping[str, Any]], packages: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the outcomes of each question."""
+    results = {}
+    for package, question, *_ in QUESTIONS:
+        found = [
+            (line["preset"], outcome, answers)
+            for line in lines
+            for peer, asked, outcome, answers in line["outcomes"]
+            if (peer, asked) == (package, question)
+        ]
+        if found:
+            refused = Counter(x.removeprefix("refused: ") for _, x, _ in found if "refused" in x)
+            results[package, question] = {
+                "peer": package,
+                "version": packages[package],
+                "question": question,
+                "tried": len(found),
+                "exact": sum(x == "exact" for _, x, _ in found),
+                "off": {preset: y for preset, x, y in found if x == "off"},
+                "refused": dict(refused.most_common()),
+            }
+    return list(results.values())
 
 
 def table(outcomes: list[dict[str, Any]]) -> str:
@@ -268,16 +283,16 @@ def table(outcomes: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("log", type=Path, help="file of outcomes, which is continued")
     parser.add_argument("words", nargs="*", help="presets with these words alone, not recorded")
-    words = parser.parse_args().words
+    asked, packages = parser.parse_args(), installed()
     text = (ROOT / "conformance" / "models.jsonl").read_text()
     rows = [json.loads(x) for x in text.splitlines()]
-    chosen = [x for x in rows if all(word in x["preset"] for word in words)]
-    outcomes = tally(chosen, installed())
+    chosen = [x for x in rows if all(word in x["preset"] for word in asked.words)]
+    ask_all(chosen, packages, asked.log)
+    outcomes = tally(read(asked.log), packages)
     print(table(outcomes))
-    if words:
-        print(json.dumps(outcomes, indent=1))
-    else:
+    if not asked.words:
         keep("peers", outcomes)
 
 

@@ -60,7 +60,6 @@ def model_row(slug: str) -> dict[str, Any]:
     cached = is_computed(text)
     return {
         "preset": slug,
-        "config": f"src/llamath/catalog/{slug}.json",
         "id": preset.public_id,
         "model_type": preset.config["model_type"],
         "llamath": llamath.__version__,

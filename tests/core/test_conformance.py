@@ -54,7 +54,6 @@ def test_every_preset_has_a_row_whose_parts_sum() -> None:
     for x in found:
         preset = catalog.read_preset(x["preset"])
         assert sum(x["parts"].values()) == x["parameters"]["total"] == preset.parameters
-        assert json.loads((ROOT / x["config"]).read_text())["config"] == preset.config
 
 
 @pytest.mark.slow
