@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import prod
 from pathlib import Path
 
 import llamath
@@ -14,24 +13,14 @@ from accuracy_tables import Rows, figures, grid, table, wrap
 from llamath.analysis.graph.flop_count import train_flops
 from llamath.analysis.graph.operations.saved_tensors import Kernels
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.analysis.size.plan import microbatch_work as plan_work
 from llamath.analysis.size.plan import network as plan_wires
 from llamath.analysis.size.plan import step_time as plan_time
-from llamath.analysis.size.training.lora_adapters import build_adapters
 from llamath.analysis.size.training.optimizers import OPTIMIZERS
 from llamath.analysis.size.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.size.training.saved_activations import SavedActivations
 from llamath.analysis.size.training.zero_states import PersistentState, persistent_lines
-from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.analysis.storage.parallel_layout import WeightShard, pipeline_stages
-from llamath.analysis.storage.quantized_tensors import (
-    mtp_bytes,
-    mtp_quantized_tensors,
-    quantized_tensors,
-)
-from llamath.checkpoint.quantization.format_names import parse_weight_format
-from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.hardware.kernel_rates import benchmark_sources
 from llamath.questions.layout import Layout
 from published_engines import ENGINE_SECTIONS
@@ -56,8 +45,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
 HEAD = """# How accurate the numbers are
 
 Written by `tools/accuracy.py`, which runs llamath; the published figures are in
-`published_runs.json`, `training_runs.json` and `engines.json` of `tests/truth`, each with its
-source.
+`published_runs.json` and `training_runs.json` of `tests/truth`, each with its source. Sizes of
+files, counts and what engines print are in [numbers we predicted](numbers-we-predicted.md).
 
 Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, llamath
 gives the same integer, and where it prints digits, the same digits. A figure that stands alone is
@@ -114,13 +103,6 @@ Ranked by predicted time alone, layouts with context parallelism inside a node c
 those that Llama 3 was trained with, because keys and values of eight heads are smaller than hidden
 states. That is a prediction, too.
 """
-
-
-def caches() -> Rows:
-    for slug, dtype, printed in DATA["kv_bytes"]["rows"]:
-        tree = llamath.load(slug).tree
-        here = kv_cache_size(tree, 2, 1, dtype).bytes - kv_cache_size(tree, 1, 1, dtype).bytes
-        yield slug, f"{printed:,}", f"{here:,}"
 
 
 def zero() -> Rows:
@@ -208,63 +190,6 @@ def activations() -> Rows:
                 f"{worth(name, (s, b, h, a, layout.tp)) / 1e6:,.1f}",
                 f"{(sums[1] - sums[0]) / 1e6:,.1f}",
             )
-
-
-def bits() -> Rows:
-    model = llamath.load("llama-3.1-8b")
-    for name, printed, gib in DATA["gguf"]["rows"]:
-        kept = weight_storage(
-            model.tree,
-            parse_weight_format("gguf-f16" if name == "F16" else name),
-            gguf_naming(model),
-            None,
-        )
-        yield name, f"{printed:.4f}", f"{kept.bits:.4f}", f"{gib:.2f}", f"{kept.bytes / 2**30:.2f}"
-
-
-def gguf_files() -> Rows:
-    for name, slug, dtype, gib, _ in DATA["gguf_files"]["rows"] + DATA["gguf_files"]["misses"]:
-        model = llamath.load(slug).text
-        packer = parse_weight_format(dtype)
-        kept = weight_storage(model.tree, packer, gguf_naming(model)).bytes
-        kept += mtp_bytes(model, packer) or 0
-        yield name, f"{gib:.2f}", f"{kept / 2**30:.2f}", f"{100 * (kept / 2**30 / gib - 1):+.2f}"
-
-
-def active() -> Rows:
-    for slug, published in DATA["active"]["rows"]:
-        p = llamath.load(slug).parameters
-        counts = [x / 1e9 for x in (p.active, p.active_without_embeddings, p.active_blocks)]
-        nearest = min(counts, key=lambda x: abs(x - published))
-        yield slug, f"{published:g}", *(f"{x:.2f}{' ←' * (x == nearest)}" for x in counts)
-
-
-def indexes() -> Rows:
-    for name, of, dtype, printed in DATA["indexes"]["rows"]:
-        slug, _, part = of.partition(", ")
-        model = llamath.load(slug)
-        tree = model.text.tree if part == "text" else model.tree
-        names = model.family.schemes.get("hf")
-        stored = weight_storage(tree, parse_weight_format(dtype), names=names).bytes
-        yield f"{name}: {of}, {dtype}", f"{printed:,}", f"{stored:,}"
-
-
-def quantized() -> Rows:
-    for name, preset, changes, published, states in DATA["quantized"]["rows"]:
-        model = llamath.load(dict(llamath.load(preset).config.data) | changes)
-        packer = declared_weight_format(model.config.data)
-        counts = {"U8": states}
-        for x in (*quantized_tensors(model, packer), *mtp_quantized_tensors(model, packer)):
-            counts[x.dtype] = counts.get(x.dtype, 0) + prod(x.shape) * (
-                2 if x.name.endswith("_blocks") else 1
-            )
-        yield (
-            name,
-            *(
-                ", ".join(f"{dtype} {n[dtype]:,}" for dtype in sorted(published))
-                for n in (published, counts)
-            ),
-        )
 
 
 RECIPES = (
@@ -377,18 +302,6 @@ def recipes() -> Rows:
     exports = {x: sum(f'"name": "{x}' in line for line in others) for x in ("auto-round", "Quark")}
     exports["modelopt"] = len((truth / "modelopt_exports.jsonl").read_text().splitlines())
     return ((name, oracle.format_map(exports), what) for name, oracle, what in RECIPES)
-
-
-def adapters() -> Rows:
-    for slug, rank_, targets, printed, percent in DATA["lora"]["rows"]:
-        model = llamath.load(slug)
-        n = build_adapters(model.tree, rank_, tuple(targets.split(",")), model.family.hf).parameters
-        share = f", {100 * n / (model.parameters.total + n):.4f} %" if percent else ""
-        yield (
-            f"{slug}, r = {rank_}, {targets}",
-            f"{printed:,}" + (f", {percent} %" if percent else ""),
-            f"{n:,}{share}",
-        )
 
 
 def operations() -> Rows:
@@ -532,7 +445,6 @@ def error_grid(predictions: Sequence[Throughput]) -> Iterator[str]:
 
 
 SECTIONS: tuple[tuple[str, str, Callable[[], Iterable[str]]], ...] = (
-    ("Keys and values of a token, bytes", "kv_bytes", lambda: figures(caches())),
     (
         "Training states of 7.5 billion parameters with Adam, GB",
         "zero",
@@ -543,17 +455,6 @@ SECTIONS: tuple[tuple[str, str, Callable[[], Iterable[str]]], ...] = (
         "korthikanti",
         lambda: grid(activations(), "formula"),
     ),
-    (
-        "Bits per weight, and GiB",
-        "gguf",
-        lambda: figures(
-            (name, f"{theirs} ({theirs_gib})", f"{ours} ({ours_gib})")
-            for name, theirs, ours, theirs_gib, ours_gib in bits()
-        ),
-    ),
-    ("Bytes of checkpoints", "indexes", lambda: figures(indexes())),
-    ("Elements of quantized checkpoints", "quantized", lambda: figures(quantized())),
-    ("Adapters", "lora", lambda: figures(adapters())),
     ("FLOPs", "flops", lambda: figures(operations())),
 )
 RUNS = (
@@ -576,15 +477,10 @@ def page() -> str:
     lines = [HEAD, "## Exact: equal, or equal to the printed digits", ""]
     for title, key, body in SECTIONS:
         lines += [f"### {title}", "", wrap(f"{DATA[key]['source']}."), "", *body(), ""]
-    lines += ["## Engines: what they print, refuse and reach", ""]
+    lines += ["## Rates that engines reached", ""]
     for title, source, body in ENGINE_SECTIONS:
         lines += [f"### {title}", "", wrap(f"{source}."), "", *body(), ""]
     lines += ["## More comparisons", ""]
-    lines += ["### GGUF files, GiB", "", wrap(f"{DATA['gguf_files']['source']}."), ""]
-    lines += [*table(("file", "published", "llamath", "difference, %"), gguf_files()), ""]
-    lines += ["### Active parameters", "", wrap(f"{DATA['active']['source']}."), ""]
-    header = ("model", "published", "active", "without embeddings", "without both")
-    lines += [*table(header, active()), ""]
     lines += ["### Quantization recipes and what they are compared with", "", wrap(_RECIPE_TEXT)]
     lines += [""]
     lines += [wrap(f"- **{x}**, with {oracle}: {what}", "  ") for x, oracle, what in recipes()]

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import llamath
@@ -17,8 +17,10 @@ from llamath.analysis.size.memory.inference_memory import MemoryCalculator, Memo
 from llamath.core.multimodal import is_computed
 from llamath.model import FamilyModel, with_family
 from llamath.utils.errors import LlamathError
+from prediction_tables import FILES as PUBLISHED
+from prediction_tables import FOLDER
+from predictions import predict
 
-FOLDER = Path(__file__).parents[1] / "conformance"
 DTYPES = ("fp32", "bf16", "fp8", "bnb-nf4", "awq", "mlx-4bit", "q8_0", "q4_k_m")
 CONTEXTS = (2048, 8192, 131072)
 PASS = 2048  # tokens of the forward pass: with more, the largest models pass 2**53 FLOPs
@@ -58,7 +60,6 @@ def model_row(slug: str) -> dict[str, Any]:
     cached = is_computed(text)
     return {
         "preset": slug,
-        "config": f"src/llamath/catalog/{slug}.json",
         "id": preset.public_id,
         "model_type": preset.config["model_type"],
         "llamath": llamath.__version__,
@@ -103,12 +104,21 @@ def models() -> Iterator[dict[str, Any]]:
         yield row
 
 
+def predictions(name: str) -> Iterator[dict[str, Any]]:
+    """Yield the facts of a file with fresh predictions."""
+    for line in (FOLDER / name).read_text().splitlines():
+        yield predict(json.loads(line))
+
+
 def to_lines(rows: Iterable[dict[str, Any]]) -> str:
     """Return rows as JSON lines."""
     return "".join(f"{json.dumps(x, ensure_ascii=False)}\n" for x in rows)
 
 
-FILES = {"models.jsonl": models}
+FILES = {
+    "models.jsonl": models,
+    **{name: partial(predictions, name) for name in PUBLISHED},
+}
 
 
 def main() -> int:

@@ -14,6 +14,7 @@
 - Lines of prose have at most 100 characters; tables and code may have more.
 - `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
 - `<!-- published models -->` … `<!-- end -->` gets the tables of `tools/architecture_gallery.py`.
+- `<!-- predictions -->` … `<!-- end -->` gets the tables of `tools/prediction_tables.py`.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of
   a matrix, bits per weight.
 - `<!-- tour MODEL -->` … `<!-- end -->` gets the stops of the tour of a model.
@@ -49,6 +50,7 @@ SHARED_OPTIONS = re.compile(
 QUESTIONS = re.compile(r"^<!-- questions -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 PUBLISHED = re.compile(r"^<!-- published models -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+PREDICTIONS = re.compile(r"^<!-- predictions -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 TOUR = re.compile(r"^<!-- tour (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -451,6 +453,13 @@ def published_models(_: re.Match[str]) -> str:
     return "\n".join(("<!-- published models -->", "", *tables(), "", "<!-- end -->"))
 
 
+def predictions(_: re.Match[str]) -> str:
+    """Return how published figures and llamath's compare."""
+    from prediction_tables import tables
+
+    return "\n".join(("<!-- predictions -->", "", *tables(), "", "<!-- end -->"))
+
+
 def recipes(_: re.Match[str]) -> str:
     """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits
     per weight at 4,096 × 4,096."""
@@ -480,6 +489,7 @@ def recipes(_: re.Match[str]) -> str:
 GENERATED = {
     MULTIMODAL: multimodal,
     PUBLISHED: published_models,
+    PREDICTIONS: predictions,
     RECIPES: recipes,
     SOURCE: source,
     TOUR: tour,

@@ -13,7 +13,7 @@ import llamath
 from llamath.analysis.size.memory.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.utils.errors import LlamathError
-from support.reference_data import published, renamed_configs, tiny_configs
+from support.reference_data import renamed_configs, tiny_configs
 
 TOKENS = 40
 UNFOLDED = "falcon"
@@ -202,28 +202,6 @@ def cache_size(
     slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any
 ) -> KVCacheSize:
     return kv_cache_size(llamath.load(slug, changes=changes).tree, context, batch, dtype)
-
-
-PUBLISHED = {
-    "DeepSeek-V3 (MLA)": "deepseek-v3",
-    "Qwen2.5-72B": "qwen2.5-72b",
-    "Llama-3.1-405B": "llama-3.1-405b",
-    "Llama-3-70B": "llama-3-70b",
-    "Llama-3.1-8B": "llama-3.1-8b",
-    "Qwen3-8B": "qwen3-8b",
-}
-
-
-def test_published_bytes_per_token() -> None:
-    entries = {x["model"]: x for x in published("kv_cache")["entries"]}
-    assert {name: cache_size(slug, 1).kv_per_token for name, slug in PUBLISHED.items()} == {
-        name: entries[name]["bytes_per_token"] for name in PUBLISHED
-    }
-    ((name, whole),) = ((name, x["kv_bytes"]) for name, x in entries.items() if "kv_bytes" in x)
-    assert (
-        name.startswith("MiniMax-M2")
-        and cache_size("minimax-m2", 196_608, dtype="fp8").bytes == whole
-    )
 
 
 def test_llama_70b_cache_has_its_published_sizes() -> None:

@@ -4,205 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import llamath
+import predictions
 from llamath import catalog
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.size.serving.device_rules import longest_request
-from llamath.analysis.size.serving.engine_layouts import check_engine_layout
 from llamath.analysis.size.serving.engine_report import (
     EngineReport,
     EngineSettings,
     plan_engine,
-    state_element_bytes,
 )
 from llamath.analysis.size.serving.paged_cache import (
-    PagedCache,
     layer_caches,
-    page_layers,
-    sparse_rows,
 )
-from llamath.analysis.size.serving.rank_shapes import EngineLayout
 from llamath.analysis.size.serving.token_pools import TokenPools, pool_layers
-from llamath.engines import ENGINES, Engine, find_engine
+from llamath.engines import ENGINES, find_engine
 from llamath.hardware import find_device
 
-FACTS = json.loads((Path(__file__).parents[1] / "truth" / "engines.json").read_text())
 GIB = 2**30
 
 
-@cache
-def load(name: str) -> llamath.Model:
-    return llamath.load(name)
-
-
-def calculator(row: dict[str, Any]) -> MemoryCalculator:
-    model = (
-        llamath.load(row["model"], changes=row["changes"])
-        if row.get("changes")
-        else load(row["model"])
-    )
-    return MemoryCalculator(
-        model,
-        MemoryRequest(
-            dtype=row.get("dtype", ""),
-            kv_dtype=row.get("kv_dtype", ""),
-            context=row.get("length", 8192),
-        ),
-    )
-
-
-def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
-    sizes = calculator(row)
-    graph, state_bytes = record(sizes.tree, decode=True), state_element_bytes(engine, sizes)
-    caches = layer_caches(
-        graph, row.get("tp", 1), sizes.kv_dtype, state_bytes, sparse=sparse_rows(engine, "h200")
-    )
-    assert not isinstance(caches, str)
-    paged = page_layers(
-        sizes.tree,
-        caches,
-        engine,
-        in_flight=batched * engine.figure("batches_in_flight", 1),
-        stages=[[(0, int(sizes.tree.layers.n))]],
-    )
-    assert isinstance(paged, PagedCache)
-    return paged
-
-
-@pytest.mark.parametrize("row", FACTS["planner"]["rows"], ids=lambda x: f"{x['model']}-{x['tp']}")
-@pytest.mark.slow
-def test_caches_equal_those_of_vllms_own_planner(row: dict[str, Any]) -> None:
-    paged = pages(find_engine("vllm"), row, row["batched_tokens"])
-    found = paged.capacity(row["available"], row["length"])
-    assert len(paged.groups) == row["groups"] and paged.block_bytes == (row["block_bytes"],)
-    assert (found.blocks, found.tokens, round(found.concurrency, 4)) == (
-        row["blocks"],
-        row["tokens"],
-        row["concurrency"],
-    )
-
-
-@pytest.mark.parametrize(
-    "row",
-    FACTS["threads"],
-    ids=lambda x: f"{x['url'].rpartition('/')[2]}-{x['model']}-{x['engine']}-{x['tp']}",
-)
-def test_rules_repeat_what_engines_said_in_threads(row: dict[str, Any]) -> None:
-    layout = EngineLayout(row["tp"], row.get("pp", 1), row.get("dp", 1), row.get("ep", False))
-    found = check_engine_layout(find_engine(row["engine"]), calculator(row), layout)
-    assert found.starts == (not row["says"]), found.broken
-    assert not row["says"] or row["says"] in [x.says for x in found.broken]
-
-
-def rounded_like(value: float, printed: float) -> bool:
-    """Whether a number was rounded to what a log prints."""
-    return abs(value - printed) <= 0.0051 if printed < 1000 else abs(value / printed - 1) < 1e-4
-
-
-@pytest.mark.parametrize(
-    "row",
-    FACTS["logs"],
-    ids=lambda x: (
-        f"{x.get('model', 'any')}-{x.get('tokens') or x.get('estimate') or x.get('times')}"
-    ),
-)
-def test_caches_equal_those_of_startup_logs(row: dict[str, Any]) -> None:
-    engine = find_engine(row["engine"])
-    if "model" not in row:
-        tokens = row["blocks"] * 16
-        assert row.get("tokens", tokens) == tokens and rounded_like(
-            tokens / row["length"], row["times"]
-        )
-        return
-    paged = pages(engine, row)
-    (block_bytes,) = paged.block_bytes
-    if "gib" in row:
-        per_token = block_bytes // paged.groups[0].block_tokens
-        assert (
-            rounded_like(row["tokens"] * per_token / GIB, row["gib"])
-            or abs(row["tokens"] * per_token / GIB - row["gib"]) < 0.011
-        )
-        return
-    if row.get("all_full"):
-        per_token = sum(len(x.layers) for x in paged.groups) * paged.page_bytes // 16
-        assert rounded_like(per_token * row["length"] / GIB, row["needs"])
-        return
-    if "needs" in row:
-        low, high = (
-            paged.capacity(int((row["available"] + x) * GIB), row["length"])
-            for x in (-0.005, 0.005)
-        )
-        assert (
-            rounded_like(low.needed / GIB, row["needs"])
-            and low.longest <= row["estimate"] <= high.longest
-            and not high.starts
-        )
-        return
-    if "available" in row:
-        per_token = block_bytes // 16
-        assert len(paged.groups) > 1 or rounded_like(
-            row["tokens"] * per_token / GIB, row["available"]
-        )
-        low, high = (
-            paged.capacity(int((row["available"] + x) * GIB), row.get("length", row["tokens"]))
-            for x in (-0.0051, 0.0051)
-        )
-        assert low.tokens <= row["tokens"] <= high.tokens
-    elif "blocks" in row:
-        assert row["blocks"] * paged.groups[0].block_tokens == row["tokens"]
-    if "times" in row:
-        blocks = (
-            -(-row["tokens"] // paged.groups[0].block_tokens) if len(paged.groups) == 1 else None
-        )
-        if blocks is not None:
-            assert rounded_like(row["tokens"] / row["length"], row["times"])
-        else:
-            assert _matches_hybrid_line(paged, row)
-
-
-def _matches_hybrid_line(paged: PagedCache, row: dict[str, Any]) -> bool:
-    """Whether one number of blocks gives both the tokens and the concurrency of a line of a hybrid model."""
-    block, groups = min(x.block_tokens for x in paged.groups), len(paged.groups)
-    first = row["tokens"] // block * groups
-    return row["tokens"] % block == 0 and any(
-        rounded_like(n / paged.blocks_of_request(row["length"]), row["times"])
-        for n in range(first, first + groups)
-    )
-
-
-MEMORY = [(group, row) for group in FACTS["memory"] for row in group["rows"]]
-
-
-@pytest.mark.parametrize(
-    ("group", "row"), MEMORY, ids=[f"{row[0]}-{row[2]}-{row[3]}" for _, row in MEMORY]
-)
-def test_published_cache_memory_is_inside_the_interval(
-    group: dict[str, Any], row: list[Any]
-) -> None:
-    model, dtype, tp, fraction, weights, kv, *more = row
-    device = find_device("h100").replace(memory=int(group["device_gib"] * GIB))
-    if device.memory < 40 * GIB:
-        device = find_device("rtx-5090")
-    sizes = calculator({"model": model, "dtype": dtype, "length": 16000})
-    report = plan_engine(
-        sizes,
-        group["engine"],
-        device,
-        tp,
-        EngineSettings(layout=EngineLayout(tp), fraction=fraction),
-    )
-    assert report.memory is not None
-    low, high = (x / GIB for x in report.memory.available)
-    assert low <= kv <= high
-    most = more[0] if more else 1.01
-    assert 0.985 * report.memory.weights / GIB <= weights <= most * report.memory.weights / GIB
+def sizes_of(model: str, kv_dtype: str = "", context: int = 8192) -> MemoryCalculator:
+    return MemoryCalculator(llamath.load(model), MemoryRequest(kv_dtype=kv_dtype, context=context))
 
 
 def plan(model: str, on: str, engine: str, **settings: Any) -> EngineReport:
@@ -259,7 +88,7 @@ def test_unknown_caches_are_named_and_not_printed() -> None:
 )
 def test_sparse_latents_take_a_format_of_the_kernel(gpu: str, kv_dtype: str, row: int) -> None:
     for name in ("vllm", "sglang"):
-        sizes = calculator({"model": "deepseek-v3.2", "kv_dtype": kv_dtype, "length": 65536})
+        sizes = sizes_of("deepseek-v3.2", kv_dtype, 65536)
         settings = EngineSettings(kv_memory=20 * GIB)
         report = plan_engine(sizes, name, find_device(gpu), 8, settings)
         assert report.most is not None and report.most.tokens == 20 * GIB // (61 * row) // 64 * 64
@@ -267,12 +96,12 @@ def test_sparse_latents_take_a_format_of_the_kernel(gpu: str, kv_dtype: str, row
 
 def test_sparse_latents_equal_bytes_that_vllm_measured() -> None:
     # https://github.com/local-inference-lab/vllm/pull/82: 54,728 bytes of a token of GLM-5.2 with its layer for multi-token prediction
-    paged = pages(find_engine("vllm"), {"model": "glm-5.2", "kv_dtype": "fp8"})
+    paged = predictions.pages({"engine": "vllm", "model": "glm-5.2", "given": {"kv_dtype": "fp8"}})
     assert paged.block_bytes[0] // 64 + 656 + 132 == 54728
 
 
 def pools(model: str, kv_dtype: str = "bf16", state_bytes: int = 4) -> TokenPools:
-    sizes = calculator({"model": model, "kv_dtype": kv_dtype})
+    sizes = sizes_of(model, kv_dtype)
     caches = layer_caches(record(sizes.tree, decode=True), 1, sizes.kv_dtype, state_bytes)
     assert not isinstance(caches, str)
     kind = sizes.model.config.data["model_type"]
@@ -297,7 +126,7 @@ def test_sglang_divides_memory_between_windows_and_all_tokens() -> None:
 
 
 def test_sglang_starts_with_a_short_pool() -> None:
-    sizes = calculator({"model": "gemma-4-31b", "length": 131072})
+    sizes = sizes_of("gemma-4-31b", context=131072)
     report = plan_engine(
         sizes, "sglang", find_device("h100"), 1, EngineSettings(kv_memory=10 * GIB)
     )

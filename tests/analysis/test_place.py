@@ -23,23 +23,11 @@ from llamath.engines import find_engine
 from llamath.utils.errors import LlamathError
 from llamath.utils.units import parse_bytes
 
-FACTS = json.loads((Path(__file__).parents[1] / "truth" / "engines.json").read_text())
 MIB = 2**20
 
 
 def place(model: str, on: str = "rtx-3060-12gb", ram: str = "64GiB", **settings: Any) -> Placement:
     return llamath.place(model, on=on, ram=ram, context=settings.pop("context", 8192), **settings)
-
-
-@pytest.mark.parametrize("row", FACTS["buffers"], ids=lambda x: x["model"])
-def test_bytes_equal_the_buffers_that_llama_cpp_prints(row: dict[str, Any]) -> None:
-    report = place(row["model"], row["on"], dtype=row["dtype"], context=row.get("context", 8192))
-    gpu, ram = report.devices
-    if "gpu_mib" in row:
-        assert abs((gpu.dense + gpu.experts) / MIB - row["gpu_mib"]) < row.get("tolerance", 0.06)
-    assert abs((ram.dense + ram.experts) / MIB - row["cpu_mib"]) < 0.006
-    if "kv_mib" in row:
-        assert abs(gpu.cache / MIB - row["kv_mib"]) < 0.006
 
 
 def test_everything_is_placed_exactly_once() -> None:
@@ -265,19 +253,6 @@ REACHED = list(published_engines.reached())
 @pytest.mark.parametrize("name,rate,ceiling", [x[:3] for x in REACHED], ids=[x[0] for x in REACHED])
 def test_no_published_rate_passes_its_ceiling(name: str, rate: float, ceiling: float) -> None:
     assert 0.4 < rate / ceiling < 1, name
-
-
-def test_files_are_as_large_as_gguf_parser_says() -> None:
-    for _, theirs, ours in published_engines.estimates():
-        if "bits" in theirs:
-            assert theirs == ours
-        else:  # theirs has a compute buffer of at most 0.32 GiB, too
-            assert 0.2 < float(theirs.split()[0]) - float(ours.split()[0]) < 0.33
-
-
-def test_eagle_heads_are_as_large_as_published() -> None:
-    for slug, theirs, ours in published_engines.heads():
-        assert abs(float(theirs.split()[0]) - float(ours.split()[0])) < 0.0051, slug
 
 
 def test_text_of_a_multimodal_model_is_placed_alone() -> None:

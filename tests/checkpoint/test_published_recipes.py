@@ -9,7 +9,7 @@ import pytest
 import llamath
 from llamath import catalog
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
-from support.reference_data import published_runs
+from support.reference_data import conformance
 
 RECIPES = [(x.slug, dtype) for x in catalog.presets() for dtype in x.quantized]
 
@@ -33,11 +33,12 @@ def test_a_recipe_has_a_source_and_is_applied(slug: str, dtype: str) -> None:
 
 
 def test_awq_of_qwen_has_the_published_elements() -> None:
-    rows = published_runs("quantized")["rows"]
-    (row,) = (x for x in rows if x[0] == "Qwen/Qwen2.5-7B-Instruct-AWQ")
+    name = "Qwen/Qwen2.5-7B-Instruct-AWQ"
+    (row,) = (x for x in conformance("published_sizes") if x.get("name") == name)
+    printed = row["printed"]
     found = sizes("Qwen/Qwen2.5-7B-Instruct", "awq")
     assert found.storage is not None
-    assert found.storage.bytes == 4 * row[3]["I32"] + 2 * row[3]["F16"]
+    assert found.storage.bytes == 4 * printed["I32"] + 2 * printed["F16"]
 
 
 def test_attention_of_llama_405b_stays_in_bfloat16() -> None:

@@ -14,7 +14,7 @@ import llamath
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
 from llamath.analysis.storage.gguf_mixture import gguf_tensors, gguf_traits
-from llamath.analysis.storage.quantized_tensors import mtp_bytes, mtp_quantized_tensors
+from llamath.analysis.storage.quantized_tensors import mtp_quantized_tensors
 from llamath.analysis.storage.weight_bytes import GGUFNaming, WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
@@ -24,10 +24,10 @@ from llamath.checkpoint.quantization.format_names import (
     parse_weight_format,
 )
 from llamath.checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types
-from llamath.model import FamilyModel, Model, with_family
+from llamath.model import FamilyModel, Model
 from llamath.utils.errors import LlamathError
 from support import quantized_headers
-from support.reference_data import published, published_runs, tiny_configs, truth
+from support.reference_data import conformance, published, tiny_configs, truth
 
 
 def storage(
@@ -42,39 +42,6 @@ def named(model: FamilyModel) -> GGUFNaming:
     naming = gguf_naming(model)
     assert naming is not None
     return naming
-
-
-@pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
-def test_bits_per_weight_equal_llama_cpp_table(row: list[Any]) -> None:
-    name, bits, gib = row
-    stored = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
-    assert round(stored.bits, 4) == bits
-    assert round(stored.bytes / 2**30, 2) == gib
-
-
-TOKENIZER = 20 * 10**6
-"""The most bytes of the keys of a file: gpt-oss's tokenizer has 13 MB."""
-
-
-@pytest.mark.parametrize("row", published_runs("gguf_files")["rows"], ids=lambda x: x[0])
-def test_sizes_equal_published_gguf_files(row: list[Any]) -> None:
-    _, slug, dtype, gib, only_tensors = row
-    model, printed = with_family(llamath.load(slug)).text, gib * 2**30
-    size = storage(model, dtype).bytes + (mtp_bytes(model, parse_weight_format(dtype)) or 0)
-    rounding = 0.0051 * 2**30
-    assert printed - size < rounding + (0 if only_tensors else TOKENIZER)
-    assert size - printed < rounding
-
-
-@pytest.mark.parametrize(
-    "row",
-    [x for x in published_runs("indexes")["rows"] if x[0].startswith("mlx-community")],
-    ids=lambda x: x[0].rpartition("/")[2],
-)
-def test_mlx_files_have_published_bytes(row: list[Any]) -> None:
-    """Routers are in 8 bits, DeepSeek's gate in 16."""
-    _, slug, dtype, size = row
-    assert llamath.memory(slug, dtype=dtype).weights == size
 
 
 def test_mlx_groups_are_those_that_are_asked_for() -> None:
@@ -379,15 +346,14 @@ def test_mxfp4_size_equals_gpt_oss() -> None:
 
 
 def test_fp8_size_equals_minimax_m2_except_fp32_routers() -> None:
-    entries = published("kv_cache")["entries"]
-    (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
+    (row,) = (x for x in conformance("published_sizes") if x.get("name") == "MiniMaxAI/MiniMax-M2")
     stored = storage("minimax-m2", "fp8")
     routers = sum(
         int(x.leaf.weight.size) * int(x.leaf.copies)
         for x in stored.weights
         if x.leaf.group == "router"
     )
-    assert stored.bytes + 2 * routers == weights
+    assert stored.bytes + 2 * routers == row["printed"]["bytes"]
 
 
 SCHEMES = [*WEIGHT_FORMATS, "gptq-8bit-g32", "awq-g64"]

@@ -17,6 +17,12 @@ def truth(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (TRUTH / name).read_text().splitlines()]
 
 
+def conformance(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a file of the conformance set."""
+    path = Path(__file__).parents[2] / "conformance" / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def published(name: str) -> Any:
     """Return one of the published tables in `truth/published.json`."""
     return json.loads((TRUTH / "published.json").read_text())[name]
