@@ -21,7 +21,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import NARROW, Tab, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
-from support.page_models import page_of
+from support.page_models import as_made, page_of
 from support.reference_data import computed_slugs, tiny_configs
 
 __all__ = ["browser"]
@@ -234,7 +234,7 @@ def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) 
 
 
 def test_family_without_a_form_is_named(browser: Any, tmp_path: Path) -> None:
-    data = build_page_data([llamath.load("gpt2")])
+    data = as_made(build_page_data([llamath.load("gpt2")]))
     data["models"][0]["design"] = {"letters": [], "why": "no form"}
     with Tab(browser, tmp_path, page_from_data(data), "#view=design") as tab:
         assert "GPT-2 small: no form" in tab.text_content("main")

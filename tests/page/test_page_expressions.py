@@ -14,7 +14,7 @@ from llamath.web.page_data.ui_strings import UI_STRINGS
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import NARROW, Tab, browser
 from support.page_expressions import expression_from_json, expressions_in
-from support.page_models import data_of
+from support.page_models import as_made, data_of
 
 assert browser
 PRESETS = (
@@ -33,7 +33,7 @@ LARGEST = {"T": 2**33, "B": 2**14, "TP": 64, "chunk": 2**14}
 @pytest.fixture(scope="module")
 def data() -> dict[str, Any]:
     """The page's data of the first preset, with the expressions of all of them."""
-    return data_of(PRESETS[0]) | {"models": [data_of(x)["models"][0] for x in PRESETS]}
+    return as_made(data_of(PRESETS[0]) | {"models": [data_of(x)["models"][0] for x in PRESETS]})
 
 
 def random_points(

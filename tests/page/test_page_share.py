@@ -19,7 +19,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from llamath.web.without_script import COLORS
 from support.browser_page import Tab, browser, new_context, wait_until_drawn
-from support.page_models import page_of, write_checkpoint
+from support.page_models import as_made, page_of, write_checkpoint
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -319,7 +319,7 @@ def test_colors_without_scripts_are_those_of_the_page() -> None:
 
 
 def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:
-    data = build_page_data([llamath.load("gpt2")])
+    data = as_made(build_page_data([llamath.load("gpt2")]))
     data["models"][0]["name"] = "</text><script>pwned()</script>\u0000\u0008\ufffe../../x"
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for name, svg in saved_pictures(tab, "parameters"):

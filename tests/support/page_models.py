@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import struct
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,17 @@ def data_of(*slugs: str) -> dict[str, Any]:
     part.write_bytes(pickle.dumps(made))
     part.replace(kept)
     return made
+
+
+def as_sent(page: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a page as they are in it: the templates of its models."""
+    return {**page, "models": [x["template"] for x in page["models"]]}
+
+
+def as_made(page: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a page as its script makes them: its models without templates."""
+    models = [{k: v for k, v in x.items() if k != "template"} for x in page["models"]]
+    return {**page, "models": models}
 
 
 @cache

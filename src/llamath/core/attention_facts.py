@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ..utils.errors import ImpossibleModel
 from ..utils.named_tuple import NamedTuple
+from ..utils.number_marks import text_if_equal
 from ..utils.record_type import Record
 from .expr import Expr
 from .positions import Alibi, LogNScaling, TemperatureTuning
@@ -31,6 +32,12 @@ ATTENTION_KINDS = {
 def attention_kind(num_heads: int, num_kv_heads: int) -> str:
     """Return MHA, GQA or MQA."""
     return "MHA" if num_heads == num_kv_heads else "MQA" if num_kv_heads == 1 else "GQA"
+
+
+def written_attention_kind(num_heads: int, num_kv_heads: int) -> str:
+    """Return the kind for a text, in which it follows the numbers of heads."""
+    shared = text_if_equal(num_kv_heads, 1, "MQA", "GQA")
+    return text_if_equal(num_heads, num_kv_heads, "MHA", shared)
 
 
 class AttentionWindow(Record):

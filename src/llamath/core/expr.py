@@ -9,12 +9,13 @@ arithmetic gives a plain int.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, overload
 
 from ..utils.named_tuple import NamedTuple
+from ..utils.number_marks import is_marking, mark, unmarked
 
 Json = int | str | list[Any]
 
@@ -111,9 +112,10 @@ class Expr(int):
         kept = _without_zeros(terms)
         total = 0
         for monomial, k in kept.items():
+            size = int(k)
             for atom in monomial:
-                k *= atom[1]
-            total += k
+                size *= atom[1]
+            total += size
         return cls._with_value(total, kept)
 
     @classmethod
@@ -127,7 +129,7 @@ class Expr(int):
         """A number without a letter."""
         if isinstance(value, Expr):
             return value
-        number = int(value)
+        number = value if type(value) is Number else int(value)
         return cls._with_value(number, {(): number} if number else {})
 
     @classmethod
@@ -140,7 +142,7 @@ class Expr(int):
         """A number that is not multiplied with others: `Expr.factor(2) * x * Expr.factor(2)` is
         written `2·x·2`.
         """
-        return cls.of({(Factor(str(value), value),) if value != 1 else (): 1})
+        return cls.of({(Factor(str(int(value)), value),) if value != 1 else (): 1})
 
     def in_brackets(self) -> Expr:
         """Return a sum as one factor that is not multiplied out: `(r + p)·T`."""
@@ -178,16 +180,13 @@ class Expr(int):
         if len(self.terms) == 1:
             ((monomial, k),) = self.terms.items()
             if k == 1 and len(monomial) == 1:  # a letter, as most sizes are
-                return monomial[0].symbol
-        return _format(self.terms, lambda atom: atom.symbol)
+                return _symbol(monomial[0])
+        return _format(self.terms, _symbol)
 
     @property
     def numbers(self) -> str:
         """Write the expression with values for letters: `32·128`."""
-        return _format(
-            self.terms,
-            lambda atom: atom.numbers if isinstance(atom, (Call, Group)) else str(atom.value),
-        )
+        return _format(self.terms, _numbers)
 
     @property
     def atoms(self) -> dict[str, int]:
@@ -202,16 +201,17 @@ class Expr(int):
     @cached_property
     def symbols(self) -> frozenset[str]:
         """The symbols of all letters in it, also of those that an alias stands for."""
-        found = set()
-        for monomial in self.terms:
+        found = set[str]()
+        for monomial, k in self.terms.items():
+            if type(k) is Number:
+                found |= k.symbols
             for atom in monomial:
                 if isinstance(atom, Letter):
                     found.add(atom.symbol)
                 elif isinstance(atom, Call):
                     found.update(*(x.symbols for x in atom.arguments))
                 elif isinstance(atom, (Alias, Group)):
-                    content = atom.definition if isinstance(atom, Alias) else atom.content
-                    found |= content.symbols
+                    found |= _content(atom).symbols
         return frozenset(found)
 
     @property
@@ -231,7 +231,7 @@ class Expr(int):
                     for argument in atom.arguments:
                         yield from argument._leaves()
                 elif isinstance(atom, Group):
-                    yield from atom.content._leaves()
+                    yield from _content(atom)._leaves()
                 elif not isinstance(atom, Factor):
                     yield atom
 
@@ -288,7 +288,11 @@ class Expr(int):
                 [x for x in others if not isinstance(x, Variable)],
             )
             found.append(
-                (prod((k, *(x.value for x in monomial if isinstance(x, Letter)))), variables, rest)
+                (
+                    prod((int(k), *(x.value for x in monomial if isinstance(x, Letter)))),
+                    variables,
+                    rest,
+                )
             )
         return found
 
@@ -308,7 +312,7 @@ class Expr(int):
             rest = _without(own, next(iter(divisor.terms)))
             if rest is not None and not (self - (quotient := Expr.of({rest: 1})) * divisor).terms:
                 return quotient
-        return Expr.const(int(self) // int(divisor))
+        return _call("floor", self, divisor)
 
     def to_expression_json(self) -> Json:
         """Return the expression for a program: a number, a variable's name, or a list.
@@ -321,6 +325,16 @@ class Expr(int):
         for monomial, k in self.terms.items():
             number = [_number_json(k)] if k != 1 or not monomial else []
             terms.append(_operation("*", [*number, *map(_atom_json, monomial)]))
+        return _operation("+", terms) if terms else 0
+
+    def to_form(self) -> Json:
+        """Return the expression at the present values of its variables as one of letters, each
+        with its value.
+        """
+        terms = []
+        for monomial, k in self.terms.items():
+            number = [_number_form(k)] if k != 1 or not monomial else []
+            terms.append(_operation("*", [*number, *map(_atom_form, monomial)]))
         return _operation("+", terms) if terms else 0
 
     def __mul__(self, other: int) -> Expr:
@@ -341,6 +355,15 @@ class Expr(int):
     def __rsub__(self, other: int) -> Expr:
         return total((other, product((-1, self)))) if isinstance(other, int) else NotImplemented
 
+    def __floordiv__(self, other: int) -> int:
+        return as_number(self) // other if is_marking() else int.__floordiv__(self, other)
+
+    def __mod__(self, other: int) -> int:
+        return as_number(self) % other if is_marking() else int.__mod__(self, other)
+
+    def __neg__(self) -> int:
+        return -as_number(self) if is_marking() else int.__neg__(self)
+
     def __pow__(self, exponent: Any, modulus: Any = None) -> Any:
         value = pow(int(self), exponent, modulus)
         keeps = isinstance(exponent, float) and self.letters
@@ -352,7 +375,96 @@ class Expr(int):
     def __repr__(self) -> str:
         return f"Expr({self.symbol!r}, {int(self)})"
 
-    __str__ = int.__repr__
+    def __str__(self) -> str:
+        return mark(int.__repr__(self), "d", self)
+
+    def __format__(self, spec: str) -> str:
+        own = int.__format__(self, spec)
+        return mark(own, spec or "d", self) if spec in ("", "d", ",") else own
+
+    __hash__ = int.__hash__
+
+
+class Number(int):
+    """An int that keeps what it was computed from and is written as a number; only in texts with
+    marks.
+    """
+
+    symbols = frozenset(("",))
+    function: str
+    arguments: tuple[int, ...]
+
+    def __new__(cls, value: int, function: str, *arguments: int) -> Number:
+        self = int.__new__(cls, value)
+        self.function, self.arguments = function, arguments
+        return self
+
+    def __add__(self, other: int) -> int:
+        if isinstance(other, Expr) or not isinstance(other, int):
+            return NotImplemented
+        return Number(int(self) + int(other), "+", self, other) if other else self
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int) -> int:
+        return self + -other
+
+    def __rsub__(self, other: int) -> int:
+        return other + -self
+
+    def __mul__(self, other: int) -> int:
+        if isinstance(other, Expr) or not isinstance(other, int):
+            return NotImplemented
+        if not other:
+            return 0
+        return self if other == 1 else Number(int(self) * int(other), "*", self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> int:
+        return self * -1
+
+    def __abs__(self) -> int:
+        return self if self >= 0 else -self
+
+    def __floordiv__(self, other: int) -> int:
+        exact = type(other) is int and other == 1
+        return self if exact else Number(int(self) // int(other), "floor", self, other)
+
+    def __rfloordiv__(self, other: int) -> int:
+        return Number(int(other) // int(self), "floor", other, self)
+
+    def __mod__(self, other: int) -> int:
+        return self - other * (self // other)
+
+    def to_form(self) -> Json:
+        """Return the expression of letters that it is the value of."""
+        kept: Json | None = vars(self).get("_form")
+        if kept is None:
+            kept = vars(self)["_form"] = self._form_of()
+        return kept
+
+    def _form_of(self) -> Json:
+        if self.function != "+":
+            return [self.function, *map(_number_form, self.arguments)]
+        times: dict[int, tuple[int, int]] = {}  # a sum may be long
+        left: list[int] = [self]
+        while left:
+            x = left.pop()
+            if type(x) is Number and x.function == "+" and "_form" not in vars(x):
+                left += reversed(x.arguments)
+            else:
+                times[id(x)] = (x, times.get(id(x), (x, 0))[1] + 1)
+        terms = [(_number_form(x), n) for x, n in times.values()]
+        return ["+", *(x if n == 1 else ["*", n, x] for x, n in terms)]
+
+    def __str__(self) -> str:
+        return mark(int.__repr__(self), "d", self)
+
+    def __format__(self, spec: str) -> str:
+        own = int.__format__(self, spec)
+        return mark(own, spec or "d", self) if spec in ("", "d", ",") else own
+
     __hash__ = int.__hash__
 
 
@@ -401,7 +513,11 @@ def total(values: Iterable[int]) -> Expr:
         number += int(value)
         if type(value) is not int and type(value) is not Expr:
             kind = _kind_of(value)
-        for monomial, k in value.terms.items() if isinstance(value, Expr) else (((), int(value)),):
+        for monomial, k in (
+            value.terms.items()
+            if isinstance(value, Expr)
+            else (((), value if type(value) is Number else int(value)),)
+        ):
             if monomial in terms:
                 terms[monomial] += k
                 continue
@@ -530,8 +646,8 @@ def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, m
 
 def _divided(function: str, a: int, b: int) -> Expr:
     a, b = Expr.const(a), Expr.const(b)
-    if b.terms.keys() == {()} and all(k % int(b) == 0 for k in a.terms.values()):
-        terms = {monomial: k // int(b) for monomial, k in a.terms.items()}
+    if b.terms.keys() == {()} and all(int(k) % int(b) == 0 for k in a.terms.values()):
+        terms = {monomial: k // b.terms[()] for monomial, k in a.terms.items()}
         return _kind_of(a, b)._with_value(int(a) // int(b), terms)
     return _call(function, a, b)
 
@@ -559,9 +675,19 @@ def _never_less(a: Expr, b: Expr) -> bool:
 
 
 def _call(function: str, *arguments: Expr) -> Expr:
-    if not any(map(_varies, arguments)):
-        return Expr.const(_FUNCTIONS[function][0](*map(int, arguments)))
-    return _written(function, *arguments)
+    if any(map(_varies, arguments)):
+        return _written(function, *arguments)
+    value = _FUNCTIONS[function][0](*map(int, arguments))
+    if is_marking() and any(x.symbols for x in arguments):
+        return Expr.const(Number(value, function, *arguments))
+    return Expr.const(value)
+
+
+def as_number(x: int) -> int:
+    """Return an int; with marks, one that keeps its expression where that has letters."""
+    if type(x) is Number:
+        return x
+    return Number(int(x), "+", x) if isinstance(x, Expr) and is_marking() and x.symbols else int(x)
 
 
 def _varies(x: Expr) -> bool:
@@ -573,7 +699,7 @@ def _varies(x: Expr) -> bool:
             if isinstance(atom, Call):
                 inside: tuple[Expr, ...] = atom.arguments
             elif isinstance(atom, (Alias, Group)):
-                inside = (atom.definition if isinstance(atom, Alias) else atom.content,)
+                inside = (_content(atom),)
             else:
                 continue
             if any(map(_varies, inside)):
@@ -582,14 +708,18 @@ def _varies(x: Expr) -> bool:
 
 
 def _written(function: str, *arguments: Expr) -> Expr:
-    compute, written = _FUNCTIONS[function]
-    value = compute(*map(int, arguments))
-    symbols, numbers = ([x.symbol for x in arguments], [x.numbers for x in arguments])
-    if function not in ("min", "max"):
-        symbols, numbers = [_bracketed(x) for x in symbols], [_bracketed(x) for x in numbers]
-    return _kind_of(*arguments).of(
-        {(Call(written.format(*symbols), value, written.format(*numbers), function, arguments),): 1}
-    )
+    if is_marking():
+        with unmarked():
+            return _written(function, *arguments)
+    value = _FUNCTIONS[function][0](*map(int, arguments))
+    symbol = _written_call(function, [x.symbol for x in arguments])
+    numbers = _written_call(function, [x.numbers for x in arguments])
+    return _kind_of(*arguments).of({(Call(symbol, value, numbers, function, arguments),): 1})
+
+
+def _written_call(function: str, texts: Sequence[str]) -> str:
+    written = _FUNCTIONS[function][1]
+    return written.format(*texts if function in ("min", "max") else map(_bracketed, texts))
 
 
 def _bracketed(text: str) -> str:
@@ -623,10 +753,8 @@ def _replace_letter(atom: Atom, values: Mapping[str, int]) -> Expr:
 
 
 def _evaluate(atom: Call | Alias | Group, values: Mapping[str, int]) -> int:
-    if isinstance(atom, Alias):
-        return atom.definition.evaluate(**values)
-    if isinstance(atom, Group):
-        return atom.content.evaluate(**values)
+    if not isinstance(atom, Call):
+        return _content(atom).evaluate(**values)
     return _FUNCTIONS[atom.function][0](*(x.evaluate(**values) for x in atom.arguments))
 
 
@@ -659,6 +787,10 @@ def _product(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monom
     return terms
 
 
+def _content(atom: Alias | Group) -> Expr:
+    return atom.content if isinstance(atom, Group) else atom.definition
+
+
 def _operation(function: str, arguments: list[Json]) -> Json:
     return arguments[0] if len(arguments) == 1 else [function, *arguments]
 
@@ -677,8 +809,46 @@ def _atom_json(atom: Atom) -> Json:
     if isinstance(atom, Group):
         return atom.content.to_expression_json()
     if isinstance(atom, Alias):
-        return ["as", atom.symbol, atom.definition.to_expression_json()]
+        return ["as", _symbol(atom), atom.definition.to_expression_json()]
     return [atom.function, *(x.to_expression_json() for x in atom.arguments)]
+
+
+def _number_form(n: int) -> Json:
+    return n.to_form() if isinstance(n, (Expr, Number)) else _number_json(int(n))
+
+
+def _atom_form(atom: Atom) -> Json:
+    if isinstance(atom, Call):
+        return [atom.function, *(x.to_form() for x in atom.arguments)]
+    if isinstance(atom, (Variable, Factor)):
+        return _number_form(atom.value)
+    return _atom_json(atom) if isinstance(atom, Letter) else _content(atom).to_form()
+
+
+def _symbol(atom: Atom) -> str:
+    """Return an atom in letters; only with marks, what is in its text is written anew."""
+    if isinstance(atom, Factor):
+        return str(atom.value)
+    if not is_marking() or isinstance(atom, (Letter, Variable)):
+        return atom.symbol
+    if isinstance(atom, Call):
+        return _written_call(atom.function, [x.symbol for x in atom.arguments])
+    if isinstance(atom, Group):
+        return f"({atom.content.symbol})"
+    return str(atom.definition) if atom.symbol == str(atom.value) else atom.symbol
+
+
+def _numbers(atom: Atom) -> str:
+    """Return an atom in numbers."""
+    if isinstance(atom, (Call, Group)):
+        if not is_marking():
+            return atom.numbers
+        if isinstance(atom, Group):
+            return f"({atom.content.numbers})"
+        return _written_call(atom.function, [x.numbers for x in atom.arguments])
+    if isinstance(atom, Letter) and not isinstance(atom, Factor):
+        return str(Expr.of({(atom,): 1})) if is_marking() else str(atom.value)
+    return str(atom.value if isinstance(atom, (Variable, Factor)) else atom.definition)
 
 
 def _format(terms: Mapping[Monomial, int], show: Callable[[Atom], str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..utils.record_type import Record
-from .expr import Expr, product, total
+from .expr import Expr, as_number, product, total
 from .multimodal import parts_of
 from .tree import TOWER_GROUPS, Block, Folded, Stack, Weight, fold, fold_field, runs_again
 
@@ -44,7 +44,7 @@ class WeightRow(Record):
     @property
     def parameters(self) -> int:
         """The parameters of all copies."""
-        return int(self.weight.parameters) * int(self.copies)
+        return as_number(self.weight.parameters) * as_number(self.copies)
 
 
 class Section(Record):
@@ -135,7 +135,9 @@ def count_parameters(tree: Block) -> Count:
     folded = fold(tree)
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
     for x in folded:
-        groups[x.group] = groups.get(x.group, 0) + int(x.weight.parameters) * int(x.copies)
+        groups[x.group] = groups.get(x.group, 0) + as_number(x.weight.parameters) * as_number(
+            x.copies
+        )
     groups = {
         name: groups[name]
         for name in (*_GROUP_ORDER, *sorted(groups.keys() - set(_GROUP_ORDER)))
@@ -159,7 +161,7 @@ def _parameters(
     active: dict[str, int] = {}
     for x in folded:
         if len(parts) < 2 or x.group not in TOWER_GROUPS:
-            size = int(x.weight.active_parameters) * int(x.active)
+            size = as_number(x.weight.active_parameters) * as_number(x.active)
             active[x.group] = active.get(x.group, 0) + size
     used, tables = sum(active.values()), active.get("embedding", 0)
     return Parameters(
@@ -168,7 +170,7 @@ def _parameters(
         active_without_embeddings=used - tables,
         active_blocks=used - tables - active.get("head", 0),
         tied_counted_twice=sum(
-            int(row.weight.size) * int(row.copies) * int(x.times)
+            as_number(row.weight.size) * as_number(row.copies) * as_number(x.times)
             for x in sections
             for row in x.rows
         ),
@@ -176,7 +178,9 @@ def _parameters(
         without_head=everything - groups["head"],
         blocks=everything - groups["embedding"] - groups["head"],
         per_layer=layers[0].each if len(layers) == 1 else None,
-        buffers=sum(int(x.weight.parameters) * int(x.copies) for x in folded if x.weight.buffer),
+        buffers=sum(
+            as_number(x.weight.parameters) * as_number(x.copies) for x in folded if x.weight.buffer
+        ),
         extras={
             name: num_parameters(getattr(tree, name))
             for name in sorted(tree.excluded)
@@ -189,8 +193,8 @@ def _parameters(
 def num_parameters(part: Block | Stack) -> int:
     """Return the number of parameters of a part of the tree."""
     if isinstance(part, Stack):
-        return sum(num_parameters(x) * int(n) for x, n in part.distinct())
-    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(part))
+        return sum(num_parameters(x) * as_number(n) for x, n in part.distinct())
+    return sum(as_number(x.weight.parameters) * as_number(x.copies) for x in fold(part))
 
 
 def sections_of(tree: Block) -> list[Section]:
@@ -242,7 +246,7 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
     if len(kinds) == 1:
         ((rows, _, times),) = kinds.values()
         own = times if times != stack.n else stack.n
-        return [Section(name=name, times=own, rows=rows, indices=((0, int(own) - 1, 1),))]
+        return [Section(name=name, times=own, rows=rows, indices=((0, as_number(own) - 1, 1),))]
     return [
         Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids)))
         for rows, ids, times in kinds.values()
@@ -255,6 +259,8 @@ def layer_ranges(
     """Return the layer numbers of these objects, as (first, last, step)."""
     if stack.n > most:
         return ()
+    if stack.n and ids >= {id(x) for x, _ in stack.distinct()}:
+        return ((0, as_number(stack.n) - 1, 1),)
     spans: list[tuple[int, int, int]] = []
     for i in (i for i, x in enumerate(stack) if id(x) in ids):
         if spans and (spans[-1][0] == spans[-1][1] or i - spans[-1][1] == spans[-1][2]):
@@ -283,7 +289,7 @@ def formula_of(sections: Iterable[Section]) -> Formula:
         symbols.append(inner.symbol if plain else f"{count}·{letters_inside}")
         numbers.append(inner.numbers if plain else f"{times}·{numbers_inside}")
         letters |= inner.atoms | times.atoms
-        value += int(times) * int(inner)
+        value += as_number(times) * as_number(inner)
     return Formula(
         symbols=" + ".join(symbols) or "0",
         numbers=" + ".join(numbers) or "0",

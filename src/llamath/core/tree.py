@@ -150,7 +150,7 @@ class Block(Record):
         if cut is None or not -(n := len(weight.shape)) <= cut.axis < n:
             return None
         axis = cut.axis % n
-        parts = int(getattr(self, cut.parts) if cut.parts else weight.shape[axis])
+        parts = getattr(self, cut.parts) if cut.parts else weight.shape[axis]
         return Split(axis, parts, cut.on_indivisible, cut.parts or weight.shape[axis].symbol)
 
 

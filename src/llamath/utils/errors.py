@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from .number_marks import own_text
+
 _UNSAFE = (
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff9-\uffff\U000e0000-\U000e0fff]"
@@ -234,6 +236,8 @@ def safe(text: str, limit: int = 200) -> str:
     """
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
+    if text != own_text(text):
+        return text if (own := own_text(text)) == safe(own, limit) else safe(own, limit)
     cut = text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
     escaped = re.sub(_UNSAFE, lambda found: _escape(found[0]), cut)
     return (

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .number_marks import grouped_marks, mark, own_text, text_if_equal
+
 if TYPE_CHECKING:
     from fractions import Fraction
 
@@ -17,12 +19,13 @@ _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 def short_count(count: int) -> str:
     """Return a count to three digits: 8.03B, 671B, 135M."""
+    n = int(count)
     for unit, letter in _UNITS:
-        if count * 2000 >= unit * 1999:
-            value = count / unit
+        if n * 2000 >= unit * 1999:
+            value = n / unit
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{value:.{digits}f}{letter}"
-    return str(count)
+            return mark(f"{value:.{digits}f}{letter}", "short", count)
+    return mark(str(n), "short", count)
 
 
 def format_signed(n: int) -> str:
@@ -61,7 +64,7 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 file`, `1,024 tokens`; `plural` is for nouns that do not
     take an s.
     """
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+    return f"{count:,} {text_if_equal(count, 1, noun, plural or f'{noun}s')}"
 
 
 def format_list(items: Iterable[object], limit: int | None = None) -> str:
@@ -86,7 +89,7 @@ def format_ranges(ranges: tuple[tuple[int, int, int], ...]) -> str:
             parts += [str(first), str(last)]
         else:
             parts.append(f"{first}, {first + step}, … {last}")
-    if sum(map(len, parts[:3])) > 20:
+    if sum(len(own_text(x)) for x in parts[:3]) > 20:
         return f"{parts[0]} … {parts[-1].rpartition(' ')[2]}"
     return ", ".join(parts[:3]) + (f" … {parts[-1]}" if len(parts) > 3 else "")
 
@@ -105,7 +108,9 @@ def format_si(value: Fraction | int) -> str:
 def format_flops(n: int) -> str:
     """Return a number of FLOPs: 140.6 TFLOPs."""
     text = format_si(n)
-    return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"
+    return mark(
+        f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs", "FLOPs", n
+    )
 
 
 def format_rate(value: float) -> str:
@@ -115,4 +120,4 @@ def format_rate(value: float) -> str:
 
 def group_digits(formula: str) -> str:
     """Write the numbers of a formula with commas: `8192·2` as `8,192·2`."""
-    return _LONG_NUMBER.sub(lambda x: f"{int(x[0]):,}", formula)
+    return _LONG_NUMBER.sub(lambda x: f"{int(x[0]):,}", grouped_marks(formula))

@@ -4,6 +4,7 @@ import type { DesignedModel } from "./design";
 import type { Expression } from "./expressions";
 import { readData } from "./read_data";
 import type { SettingName } from "./settings";
+import { instantiate, type Template } from "./template";
 
 /** Integers of any size as decimal text. */
 export type Digits = string;
@@ -67,4 +68,8 @@ export interface PageData {
 	[part: string]: unknown;
 }
 
-export const data = (await readData()) as PageData;
+const read = (await readData()) as PageData;
+export const data: PageData = {
+	...read,
+	models: read.models.map((x) => ("forms" in x ? instantiate(x as Template) : x)),
+};

@@ -16,7 +16,7 @@ const isNumber = (x: number | string) => typeof x === "number" || /^-?\d+$/.test
 type Numeric = any;
 const floor = (a: Numeric, b: Numeric) => (a - (((a % b) + b) % b)) / b;
 const round = (a: Numeric, b: Numeric) => floor(a + a + b, b + b);
-const FUNCTIONS: Record<string, (...xs: Numeric[]) => Numeric> = {
+export const EXACT: Record<string, (...xs: Numeric[]) => Numeric> = {
 	"+": (a, b) => a + b,
 	"*": (a, b) => a * b,
 	min: (a, b) => (b < a ? b : a),
@@ -31,8 +31,8 @@ const FUNCTIONS: Record<string, (...xs: Numeric[]) => Numeric> = {
 };
 
 /** In floating point, powers of the number of experts would overflow. */
-const APPROXIMATIONS: typeof FUNCTIONS = {
-	...FUNCTIONS,
+const APPROXIMATIONS: typeof EXACT = {
+	...EXACT,
 	routed: (size, unit, missed, experts, tokens, most) =>
 		(size / unit) * (1 - (tokens >= most ? 0 : (missed / experts) ** tokens)),
 };
@@ -41,10 +41,7 @@ const APPROXIMATIONS: typeof FUNCTIONS = {
  * Returns a function that binds expressions to variables that are known: what depends on no other
  * is computed once.
  */
-function binder<N extends bigint | number>(
-	number: (x: number | string) => N,
-	functions = FUNCTIONS,
-) {
+function binder<N extends bigint | number>(number: (x: number | string) => N, functions = EXACT) {
 	const bind = (x: Expression, known: Variables<N>): N | Evaluate<N> => {
 		if (typeof x !== "object") {
 			if (isNumber(x)) return number(x);

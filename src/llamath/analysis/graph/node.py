@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...core.expr import Expr, product
+from ...core.expr import Expr, as_number, product
 from ...core.tree import Split, Weight
 from ...utils.record_type import Record
 
@@ -110,7 +110,7 @@ def _sharding(
     for weight in weights:
         if (split := weight.split) is not None and len(weights[0].shape) > 1:
             return (
-                ("tensor", split.parts if split.on_indivisible == "copy" else 0)
+                ("tensor", as_number(split.parts) if split.on_indivisible == "copy" else 0)
                 if split.axis == 0
                 else (whole, 0)
             )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from ...core.expr import Expr, floor_div, product
+from ...core.expr import Expr, as_number, floor_div, product
 from ...core.tree import LETTERS, Folded, Weight
 from ...utils.record_type import Record
 from .node import Node, UsedWeight
@@ -49,7 +49,7 @@ class WeightUse(Record):
     @property
     def parameters(self) -> int:
         """The parameters of all copies; 0 for a tied weight."""
-        return int(self.weight.parameters) * int(self.copies)
+        return as_number(self.weight.parameters) * as_number(self.copies)
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ class _Steps:
         self._copies = Counter[str]()  # of a pattern, in all kinds of layers that have it
         for leaf in listed:
             self._leaves.setdefault(leaf.pattern, []).append(leaf)
-            self._copies[leaf.pattern] += int(leaf.copies)
+            self._copies[leaf.pattern] += as_number(leaf.copies)
         self._given = given
         self._read: dict[Node, tuple[str, ...]] = {
             node: (name,) for node, name in given.items()

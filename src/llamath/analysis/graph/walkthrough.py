@@ -335,7 +335,7 @@ def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]
     for region in graph.layers:
         steps = list_steps(graph, region.nodes, fold(region.block, 1), region.path)
         first = made.get(key := (region.path, *(x.key for x in steps)), (region, steps, set(), 0))
-        made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
+        made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + region.times)
     for region, steps, ids, times in made.values():
         stack: Stack = reduce(getattr, region.path.split("."), graph.tree)  # type: ignore[assignment]
         indices = layer_ranges(stack, ids)

@@ -19,6 +19,7 @@ from ...checkpoint.quantization.weight_format import (
     declared_weight_format,
 )
 from ...core.blocks import Decoder, Linear
+from ...core.expr import as_number
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
 from ...loading import load_family
 from ...model import FamilyModel
@@ -183,13 +184,15 @@ def mmproj_weight(leaf: Folded) -> StoredWeight:
     matrices in F16, vectors in F32.
     """
     dtype = "F16" if len(leaf.weight.shape) > 1 else "F32"
-    return StoredWeight(leaf, dtype, DTYPES[dtype].size(int(leaf.weight.size)))
+    return StoredWeight(leaf, dtype, DTYPES[dtype].size(as_number(leaf.weight.size)))
 
 
 def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:
     if packed and packer.matrix_bytes is not None:
         out, into = leaf.weight.shape
-        return StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
+        return StoredWeight(
+            leaf, packer.packing, packer.matrix_bytes(as_number(out), as_number(into))
+        )
     return StoredWeight(
-        leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size))
+        leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(as_number(leaf.weight.size))
     )

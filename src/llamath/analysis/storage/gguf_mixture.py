@@ -20,6 +20,7 @@ from ...checkpoint.quantization.gguf_file_types import (
 )
 from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder
+from ...core.expr import as_number
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_field
@@ -53,18 +54,32 @@ def gguf_mixture(
         packer.is_pure,
     ):
         for leaf in leaves[tensor]:
-            # a bias may be a part of the tensor's only row
-            *rows, row = map(int, leaf.weight.shape)
-            size = prod(rows) * DTYPES[dtype].size(row)
             key = (leaf.pattern, id(leaf.weight), dtype)
-            old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
+            if key in merged:
+                old, size = merged[key].leaf, merged[key].bytes
+            else:
+                # a bias may be a part of the tensor's only row
+                *rows, row = map(as_number, leaf.weight.shape)
+                old, size = (
+                    leaf._replace(copies=0, active=0),
+                    prod(rows) * DTYPES[dtype].size(row),
+                )
             merged[key] = StoredWeight(
                 leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active),
                 dtype,
                 size,
             )
             layers.setdefault(key, []).append(tensor.layer)
+    # as a number, how many layers have the block of a weight
+    times = {id(y.weight): as_number(n) for block, n in tree.layers.distinct() for y in fold(block)}
     for key, x in merged.items():
+        n = times.get(key[1])
+        if n is not None and len(layers[key]) == n:
+            each = x.leaf._replace(
+                copies=as_number(x.leaf.copies) // len(layers[key]) * n,
+                active=as_number(x.leaf.active) // len(layers[key]) * n,
+            )
+            x = x._replace(leaf=each)
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
 
 

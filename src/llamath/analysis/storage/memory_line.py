@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...core.expr import Expr, floor_div, total, written_floor_div
 from ...render.tables import Cell, Column, Row, Table
 from ...utils.number_format import format_count, group_digits
+from ...utils.number_marks import own_text
 from ...utils.record_type import Record
 
 if TYPE_CHECKING:
@@ -42,9 +43,9 @@ class MemoryLine(Record):
         value = str(int(size))
         parts = (
             []
-            if symbols == value
+            if own_text(symbols) == value
             else [symbols]
-            if numbers in (symbols, value)
+            if own_text(numbers) in (own_text(symbols), value)
             else [f"{symbols} = {numbers}"]
         )
         return ", ".join([*map(group_digits, parts), *([self.note] if self.note else [])])

@@ -15,6 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from ...core.blocks import TOWER_FIELDS, Decoder
+from ...core.expr import as_number
 from ...core.tree import LOOPED, Block, Folded, Stack, fold, fold_field
 from ...questions.layout import Layout
 from ...utils.errors import LlamathError
@@ -155,7 +156,8 @@ def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
     and last stage hold more.
     """
     slots = layout.pp * layout.interleave
-    each, rest = divmod(int(tree.layers.n), slots)
+    layers = as_number(tree.layers.n)
+    each, rest = layers // slots, layers % slots
     skip = (slots - rest) // 2
     sizes = [each + (skip <= i < skip + rest) for i in range(slots)]
     starts = list(accumulate(sizes, initial=0))
@@ -180,7 +182,7 @@ def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]
     counts: dict[int, tuple[Block, int]] = {}
     start = 0
     for pattern, times in stack.runs:
-        length, period = len(pattern) * int(times), len(pattern)
+        length, period = len(pattern) * as_number(times), len(pattern)
         low, high = max(first - start, 0), min(last - start, length)
         for i, block in enumerate(pattern) if low < high else ():
             n = -((i - high) // period) + ((i - low) // period)
@@ -266,16 +268,22 @@ def _tower_leaves(tree: Decoder, name: str, layout: Layout) -> Sequence[Folded]:
 
 
 def _shard(x: Folded, layout: Layout) -> WeightShard:
-    shape, n = list(map(int, x.weight.shape)), layout.expert_tp if x.num_experts else layout.tp
+    shape, n = (
+        list(map(as_number, x.weight.shape)),
+        layout.expert_tp if x.num_experts else layout.tp,
+    )
     if x.split:
-        axis, parts = x.split.axis, x.split.parts
+        axis, parts = x.split.axis, as_number(x.split.parts)
         shape[axis] = (
             -(-shape[axis] // n)
             if x.split.on_indivisible == "pad"
             else shape[axis] // min(n, parts)
         )
-    copies = int(x.copies) // layout.ep if x.num_experts else int(x.copies)
-    full_shape, split_axis = tuple(map(int, x.weight.shape)), x.split.axis if x.split else None
+    copies = as_number(x.copies) // layout.ep if x.num_experts else as_number(x.copies)
+    full_shape, split_axis = (
+        tuple(map(as_number, x.weight.shape)),
+        x.split.axis if x.split else None,
+    )
     return WeightShard(
         x.pattern,
         tuple(shape),

@@ -16,7 +16,7 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder
-from ...core.expr import Expr, total
+from ...core.expr import Expr, as_number, total
 from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import Argument, LlamathError, UnknownQuantization, safe
 from .weight_bytes import MAX_LISTED_LAYERS, StoredWeight, WeightStorage
@@ -36,7 +36,7 @@ class RecipeMatrix(NamedTuple):
     def bytes(self) -> int:
         """The bytes of all copies that a recipe quantizes."""
         return (
-            self.choice.format.bytes(int(self.out), int(self.into)) * self.copies
+            self.choice.format.bytes(as_number(self.out), as_number(self.into)) * self.copies
             if self.choice.format is not None
             else 0
         )
@@ -315,7 +315,7 @@ class _ChosenTensor(NamedTuple):
                 yield StoredWeight(
                     self._copied(x),
                     dtype,
-                    DTYPES[dtype].size(int(x.weight.size)),
+                    DTYPES[dtype].size(as_number(x.weight.size)),
                     layers,
                     self.choice.reason,
                 )
@@ -323,7 +323,7 @@ class _ChosenTensor(NamedTuple):
         out, into = self.shape
         rest = to.bytes(out, into)
         for x in reversed(leaves[1:]):
-            size = to.bytes(out, into) * int(x.weight.shape[0]) // out
+            size = to.bytes(out, into) * as_number(x.weight.shape[0]) // out
             rest -= size
             yield StoredWeight(self._copied(x), to.name, size, layers)
         yield StoredWeight(self._copied(leaves[0]), to.name, rest, layers)

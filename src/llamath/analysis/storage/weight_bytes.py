@@ -11,7 +11,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.expr import Expr, ceil_div, product, total
+from ...core.expr import Expr, as_number, ceil_div, product, total
 from ...core.tree import Folded
 from ...utils.record_type import Record
 from .memory_line import MemoryLine
@@ -36,7 +36,7 @@ class StoredWeight(NamedTuple):
     @property
     def total(self) -> int:
         """The bytes of all copies."""
-        return self.bytes * int(self.leaf.copies)
+        return self.bytes * as_number(self.leaf.copies)
 
     @property
     def units(self) -> Expr:
@@ -74,7 +74,9 @@ class WeightStorage(Record):
     @property
     def elements(self) -> int:
         """The elements of all weights."""
-        return sum(int(x.leaf.weight.parameters) * int(x.leaf.copies) for x in self.weights)
+        return sum(
+            as_number(x.leaf.weight.parameters) * as_number(x.leaf.copies) for x in self.weights
+        )
 
     @property
     def bits(self) -> float:
@@ -97,8 +99,11 @@ class WeightStorage(Record):
         """Return the totals by codec, largest first."""
         totals: dict[str, _CodecTotal] = {}
         for x in self.weights:
-            old, copies = totals.get(x.codec, _CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
-            size = int(x.leaf.weight.parameters) * copies
+            old, copies = (
+                totals.get(x.codec, _CodecTotal(x.codec, 0, 0, 0)),
+                as_number(x.leaf.copies),
+            )
+            size = as_number(x.leaf.weight.parameters) * copies
             totals[x.codec] = _CodecTotal(
                 x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total
             )
@@ -122,7 +127,7 @@ class WeightStorage(Record):
                     product((copies, stored.expression(out, into))) for out, into, copies in same
                 ).alias(f"Σ {stored.formula}")
                 note = (
-                    f"over {sum(int(copies) for *_, copies in same):,} matrices of "
+                    f"over {sum(as_number(copies) for *_, copies in same):,} matrices of "
                     f"{x.elements:,} weights"
                 )
             else:

@@ -11,7 +11,7 @@ from ...checkpoint.quantization.weight_format import states_weight_format
 from ...core.attention_facts import ATTENTION_KINDS, attention_kind
 from ...core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
 from ...core.config import ACTIVATIONS
-from ...core.expr import Expr
+from ...core.expr import Expr, as_number, total
 from ...core.latent_attention import IndexedAttention, LatentAttention
 from ...core.multimodal import parts_of
 from ...core.positions import Rope
@@ -22,6 +22,7 @@ from ...render.report import Report
 from ...render.tables import Cell, Column, Part, Table
 from ...utils.errors import LlamathError, UnknownQuantization
 from ...utils.number_format import format_bytes, format_count, format_flops, short_count
+from ...utils.number_marks import text_if_equal
 from ...utils.record_type import Record
 from ..size.fit.gpu_ranking import RankedGPU, smallest_gpus
 from ..size.fit.suggestions import is_supported
@@ -65,7 +66,10 @@ class MixerFacts(Record):
     @property
     def name(self) -> str:
         """The kind in full."""
-        return _FULL_NAMES.get(self.kind, self.kind)
+        if self.heads is None or self.kv_heads is None or self.kind not in ATTENTION_KINDS:
+            return _FULL_NAMES.get(self.kind, self.kind)
+        shared = text_if_equal(self.kv_heads, 1, ATTENTION_KINDS["MQA"], ATTENTION_KINDS["GQA"])
+        return text_if_equal(self.heads, self.kv_heads, ATTENTION_KINDS["MHA"], shared)
 
 
 class FFNFacts(Record):
@@ -376,11 +380,11 @@ def fact_sheet(model: FamilyModel) -> FactSheet:
         released=None if preset is None else preset.released,
         license=None if preset is None else preset.license,
         kinds=kinds,
-        layers=int(layers.n),
+        layers=as_number(layers.n),
         mixer_pattern=patterns[0],
         ffn_pattern=patterns[1],
-        width=int(tree.width),
-        vocabulary=int(tree.vocab),
+        width=as_number(tree.width),
+        vocabulary=as_number(tree.vocab),
         tied_head=tree.head is not None and bool(tree.head.weight.tied),
         context=None if tree.context is None else int(tree.context),
         mixers=mixers,
@@ -444,7 +448,9 @@ def _weight_sizes(model: FamilyModel, declared: str) -> Iterator[WeightSize]:
 def _weight_bytes(model: FamilyModel, dtype: str) -> int | None:
     try:
         return (
-            int(sum(x.bytes for x in MemoryCalculator(model, MemoryRequest(dtype=dtype)).weights))
+            as_number(
+                total(x.bytes for x in MemoryCalculator(model, MemoryRequest(dtype=dtype)).weights)
+            )
             or None
         )
     except LlamathError:
@@ -462,7 +468,7 @@ def _mixer_facts(tree: Decoder) -> Iterator[MixerFacts]:
     found: dict[MixerFacts, int] = {}
     for layer, n in tree.layers.distinct():
         for facts in dict.fromkeys(_facts_of_mixer(x) for x in mixers_of(layer)):
-            found[facts] = found.get(facts, 0) + int(n)
+            found[facts] = found.get(facts, 0) + as_number(n)
     return (x.replace(layers=n) for x, n in found.items())
 
 
@@ -553,7 +559,7 @@ def _ffn_facts(layers: Stack) -> Iterator[FFNFacts]:
     found: dict[FFNFacts, int] = {}
     for layer, n in layers.distinct():
         for facts in dict.fromkeys(_facts_of_ffn(x) for x in ffns_of(layer)):
-            found[facts] = found.get(facts, 0) + int(n)
+            found[facts] = found.get(facts, 0) + as_number(n)
     return (x.replace(layers=n) for x, n in found.items())
 
 
@@ -620,7 +626,7 @@ def _describe(
     written = ", ".join(written_patterns(*patterns))
     kinds_of_layers = [x for x, _ in tree.layers.distinct() if not runs_again(x)]
     alike = "identical " if layers > 1 and len(kinds_of_layers) == 1 else ""
-    noun = f"{layers:,} {alike}{'layer' if layers == 1 else 'layers'}" + (
+    noun = f"{layers:,} {alike}{text_if_equal(layers, 1, 'layer', 'layers')}" + (
         f" ({written})" if written else ""
     )
     noun += f", which run {again:,} times," if again > 1 else ""

@@ -11,8 +11,9 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
-from ...core.expr import Expr, ceil_div, product, total
+from ...core.expr import Expr, as_number, ceil_div, product, total
 from ...utils.number_format import group_digits
+from ...utils.number_marks import is_marking
 from ...utils.record_type import Record
 from ..formats.dtypes import DTYPES
 
@@ -129,6 +130,8 @@ class MatrixFormat(Record):
 
     def bytes(self, out: int, into: int) -> int:
         """Return the bytes stored for a matrix of this shape."""
+        if is_marking():  # what is kept has lost its expressions
+            return as_number(self.expression(out, into))
         return _bytes(self.parts, out, into)
 
     def scale_elements(self, out: int, into: int) -> int:

@@ -19,8 +19,13 @@ from ...analysis.graph.recorder import Graph, Region, record
 from ...analysis.size.memory.cache_bytes import CacheSpec, cache_specs
 from ...analysis.size.memory.gpu_shards import TOKENS
 from ...catalog import read_preset
-from ...core.attention_facts import ATTENTION_KINDS, AttentionWindow, attention_kind
-from ...core.expr import Expr, floor_div, product, total
+from ...core.attention_facts import (
+    ATTENTION_KINDS,
+    AttentionWindow,
+    attention_kind,
+    written_attention_kind,
+)
+from ...core.expr import Expr, as_number, floor_div, product, total
 from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
 from ...core.positions import Alibi, Rope
@@ -45,12 +50,17 @@ class _Heads(NamedTuple):
     @property
     def key_heads(self) -> int:
         """The number of KV heads; 1 for a latent."""
-        return int(self.cached[0][0]) if self.cached else 0
+        return self.cached[0][0] if self.cached else 0
+
+    @property
+    def written_kind(self) -> str:
+        """The kind as a text that follows the numbers of heads."""
+        return "MLA" if self.latent else written_attention_kind(self.query, self.key_heads)
 
     @property
     def kind(self) -> str:
         """MHA, GQA, MQA or MLA."""
-        return "MLA" if self.latent else attention_kind(int(self.query), self.key_heads)
+        return "MLA" if self.latent else attention_kind(self.query, self.key_heads)
 
 
 def build_attention(model: FamilyModel) -> dict[str, Any]:
@@ -69,7 +79,7 @@ def build_attention(model: FamilyModel) -> dict[str, Any]:
             }
             key = repr(sorted((name, repr(x)) for name, x in kind.items()))
             first, layers, ids = found.get(key, (kind, 0, set()))
-            found[key] = (first, layers := layers + int(region.times), ids | {id(region.block)})
+            found[key] = (first, layers := layers + region.times, ids | {id(region.block)})
             if layers > most_layers and heads.cached:
                 most, most_layers = heads, layers
     return {
@@ -78,7 +88,7 @@ def build_attention(model: FamilyModel) -> dict[str, Any]:
             | {"layers": str(layers), "where": format_ranges(layer_ranges(model.tree.layers, ids))}
             for kind, layers, ids in found.values()
         ],
-        "of": str(int(model.tree.layers.n)),
+        "of": str(model.tree.layers.n),
         "alternatives": list(_alternatives(most)) if most is not None else [],
         "ropes": [_wavelengths(x, int(model.tree.context or 0)) for x in ropes],
         "context": str(model.tree.context or ""),
@@ -139,13 +149,13 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
     if any(x.op is rope and x.path == node.path for x in region.nodes):
         positions = "RoPE"
     return {
-        "kind": heads.kind,
-        "heads": str(int(heads.query)),
+        "kind": heads.written_kind,
+        "heads": str(heads.query),
         "kvHeads": str(heads.key_heads),
-        "keySize": str(int(heads.key_size)),
-        "valueSize": str(int(heads.value_size)),
+        "keySize": str(heads.key_size),
+        "valueSize": str(heads.value_size),
         "rows": [
-            {"heads": str(int(n)), "size": str(int(size)), "of": _product_lines((n, size))}
+            {"heads": str(n), "size": str(size), "of": _product_lines((n, size))}
             for n, size in heads.cached
         ],
         "cached": total(_token_bytes(x) for x in specs).to_expression_json()
@@ -154,9 +164,9 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
         "window": None if window.size is None else str(window.size),
         "chunk": None if window.chunk is None else str(window.chunk),
         "causal": window.causal,
-        "selected": str(int(top_k))
+        "selected": str(top_k)
         if top_k is not None
-        else str(int(chosen[0] * chosen[1]))
+        else str(chosen[0] * chosen[1])
         if chosen
         else None,
         "sinks": getattr(mixer, "sinks", None) is not None,
@@ -189,7 +199,9 @@ def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
                 (Expr.const(1), Expr.const(example["kv_lora_rank"] + example["qk_rope_head_dim"])),
             )
             note = "with the latent of DeepSeek V3"
-        elif (shared := {"MHA": int(heads), "GQA": _grouped(int(heads)), "MQA": 1}[kind]) is None:
+        elif (
+            shared := {"MHA": as_number(heads), "GQA": _grouped(int(heads)), "MQA": 1}[kind]
+        ) is None:
             continue
         else:
             rows = tuple((heads if kind == "MHA" else Expr.const(shared), size) for size in sizes)
@@ -197,8 +209,8 @@ def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
         spec = CacheSpec(kind=kind, rows=tuple(product(x) for x in rows))
         yield {
             "kind": kind,
-            "heads": str(int(heads)),
-            "kvHeads": str(int(rows[0][0])),
+            "heads": str(heads),
+            "kvHeads": str(rows[0][0]),
             "own": kind == own.kind,
             "note": note,
             "cached": _token_bytes(spec).to_expression_json(),
@@ -230,7 +242,7 @@ def _wavelengths(rope: Rope, context: int) -> dict[str, Any]:
     return {
         "scaling": rope.scaling or "none",
         "theta": f"{rope.theta:,.10g}",
-        "dim": str(int(rope.dim)),
+        "dim": str(rope.dim),
         "factor": getattr(rope, "factor", None),
         "original": None if original is None else str(original),
         "attentionFactor": round(used.factor, 6),

@@ -30,6 +30,7 @@ from ...model import FamilyModel
 from ...render.svg.block_svg import step_color
 from ...utils.errors import safe
 from ...utils.number_format import format_ranges
+from ...utils.number_marks import text_if_equal
 
 _TOKENS, _BATCH = 3, 2
 """The tokens of the passes that are recorded; their expressions hold for any others."""
@@ -125,14 +126,20 @@ def _encode_weight(x: WeightUse) -> dict[str, Any]:
     return {
         "path": x.path,
         "dims": [d.symbol for d in x.weight.shape],
-        "numbers": ["" if d.numbers == str(int(d)) else d.numbers for d in x.weight.shape],
-        "shape": [str(int(d)) for d in x.weight.shape],
-        "copies": str(int(x.copies)),
-        "live": str(int(x.live)),
+        "numbers": list(map(written_numbers, x.weight.shape)),
+        "shape": [str(d) for d in x.weight.shape],
+        "copies": str(x.copies),
+        "live": str(x.live),
         "tied": x.weight.tied,
         "parameters": str(x.parameters),
         "lookup": x.weight.role == "lookup",
     }
+
+
+def written_numbers(dimension: Expr) -> str:
+    """Return a dimension in numbers; empty for a single one."""
+    numbers = dimension.numbers
+    return "" if numbers == str(dimension) else numbers
 
 
 def _head_groups_and_experts(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
@@ -199,7 +206,7 @@ def _heads(many: tuple[str, int], few: tuple[str, int], note: str) -> dict[str, 
 
 
 def _plural(name: str, n: int) -> str:
-    return name if n == 1 else re.sub("head|vector|group", r"\g<0>s", name, count=1)
+    return text_if_equal(n, 1, name, re.sub("head|vector|group", r"\g<0>s", name, count=1))
 
 
 def _count(n: int) -> Json:

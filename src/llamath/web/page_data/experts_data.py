@@ -13,8 +13,9 @@ from ...analysis.graph.recorder import record
 from ...analysis.size.memory.gpu_shards import BATCH, ShardedModel, WeightRead
 from ...analysis.size.memory.inference_memory import MemoryCalculator
 from ...core.blocks import MoE
+from ...core.expr import Expr, as_number, product, total
 from ...core.parameter_count import layer_ranges
-from ...core.tree import Block, fold
+from ...core.tree import Block, fold, fold_blocks
 from ...model import FamilyModel
 from ...questions.layout import Layout
 from ...utils.number_format import format_ranges
@@ -34,7 +35,7 @@ def build_experts(
         for node in (x for x in region.nodes if x.op in (route, route_by_token)):
             kind = _kind(node.attributes["moe"])
             first, layers, ids = kinds.get(key := tuple(map(str, kind.values())), (kind, 0, set()))
-            kinds[key] = (first, layers + int(region.times), ids | {id(region.block)})
+            kinds[key] = (first, layers + region.times, ids | {id(region.block)})
     if not kinds:
         return None
     reads = {name: _reads(x) for name, x in memory_by_dtype.items()}
@@ -44,7 +45,7 @@ def build_experts(
             for kind, layers, ids in kinds.values()
             for ranges in [layer_ranges(model.tree.layers, ids)]
         ],
-        "of": str(int(model.tree.layers.n)),
+        "of": str(model.tree.layers.n),
         "read": {
             f"{missed}/{experts}": WeightRead(variable("X"), 1, 0, missed, experts)
             .of(BATCH)
@@ -60,10 +61,19 @@ def build_experts(
     }
 
 
+def fixed_letters(model: FamilyModel) -> list[str]:
+    """Return the letters of the experts and of the choice among them, which shares of bytes and
+    shards are computed from as numbers.
+    """
+    blocks = (x.block for x in fold_blocks(model.tree))
+    numbers = (y for x in blocks if isinstance(x, MoE) for y in (x.experts.n, x.top_k))
+    return sorted({y for x in numbers if isinstance(x, Expr) for y in x.symbols})
+
+
 def _kind(moe: MoE) -> dict[str, Any]:
     """Return the sizes of one mixture."""
-    n = int(moe.experts.n)
-    active = n if moe.experts.active is None else int(moe.experts.active)
+    n = as_number(moe.experts.n)
+    active = n if moe.experts.active is None else as_number(moe.experts.active)
     missed, of = Fraction(n - active, n).as_integer_ratio()
     return {
         "experts": str(n),
@@ -84,7 +94,7 @@ def _parameters(block: Block | None) -> str:
     return (
         "0"
         if block is None
-        else str(sum(int(x.weight.parameters) * int(x.copies) for x in fold(block)))
+        else str(total(product((x.weight.parameters, x.copies)) for x in fold(block)))
     )
 
 

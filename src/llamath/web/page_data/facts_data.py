@@ -7,10 +7,12 @@ from typing import Any
 
 from ...analysis.size.memory.cache_bytes import kv_format
 from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, fact_sheet
+from ...core.attention_facts import written_attention_kind
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_flops
+from ...utils.number_marks import mark, text_if_equal
 
 _KIND_NAMES = {"moe": "MoE", "vision": "reads images", "audio": "hears sound"}
 _MAX_SHAPES = 3
@@ -148,7 +150,7 @@ def _mixer_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
                 else "Attention"
                 if same[0].is_attention
                 else "Mixer",
-                f"{same[0].kind}{where}",
+                f"{_written_kind(same[0])}{where}",
                 _mixer_note(same[0]),
                 letters=same[0].heads,
             )
@@ -183,7 +185,7 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
         for x in (facts.kv_per_token, *([] if full is None else [full]))
     ]
     says = _factors_of_cache(lines[0][0], facts.kv_dtype)
-    yield _row("KV cache", short_bytes(int(facts.kv_per_token or 0)), note, of=lines, says=says)
+    yield _row("KV cache", short_bytes(facts.kv_per_token or 0), note, of=lines, says=says)
     first, at_full = facts.flops_first_token, facts.flops_full_context
     if first is not None:
         later_note = "" if at_full is None else f" · {format_flops(at_full)} at {context}"
@@ -217,7 +219,7 @@ def _row(
         lines.append(
             list(
                 dict.fromkeys(
-                    (safe(letters.symbol, _MAX_FORMULA_CHARS), letters.numbers, f"{int(letters):,}")
+                    (safe(letters.symbol, _MAX_FORMULA_CHARS), letters.numbers, f"{letters:,}")
                 )
             )
         )
@@ -234,19 +236,25 @@ def _row(
 def _formula(n: int | None, unit: str, format_short: Callable[[int], str]) -> list[str]:
     """Return an integer in letters, in numbers, with its unit, and rounded."""
     written = n if isinstance(n, Expr) else Expr.const(int(n or 0))
-    value = int(written)
     lines = dict.fromkeys(
-        (written.symbol, written.numbers, f"{value:,} {unit}", format_short(value))
+        (written.symbol, written.numbers, f"{written:,} {unit}", format_short(written))
     )
     return [safe(x, _MAX_FORMULA_CHARS) for x in lines]
 
 
+def _written_kind(x: MixerFacts) -> str:
+    """Return the kind as a text that follows the numbers of heads."""
+    follows = x.kind in ("MHA", "GQA", "MQA") and x.heads is not None and x.kv_heads is not None
+    return written_attention_kind(x.heads or 0, x.kv_heads or 0) if follows else x.kind
+
+
 def _mixer_note(x: MixerFacts) -> str:
     parts = []
-    if x.heads is not None and x.kv_heads not in (None, x.heads):
-        parts.append(f"{x.heads:,} query, {format_count(x.kv_heads or 0, 'KV head')}")
-    elif x.heads is not None:
-        parts.append(format_count(x.heads, "head"))
+    if x.heads is not None:
+        alone = format_count(x.heads, "head")
+        both = f"{x.heads:,} query, {format_count(x.kv_heads or 0, 'KV head')}"
+        shared = x.heads if x.kv_heads is None else x.kv_heads
+        parts.append(text_if_equal(x.heads, shared, alone, both))
     if x.latent_dim is not None:
         parts.append(f"latent {x.latent_dim:,}")
     if x.selected is not None:
@@ -272,19 +280,22 @@ def short_title(title: str) -> str:
     return title.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Radeon ")
 
 
-def short_tokens(n: int) -> str:
+def short_tokens(tokens: int) -> str:
     """Return a number of tokens as in the names of models: 128k is 131,072; any other in full."""
-    return f"{n // 1024:,}k" if n >= 1024 and n % 1024 == 0 else f"{n:,}"
+    n = int(tokens)
+    return mark(f"{n // 1024:,}k" if n >= 1024 and n % 1024 == 0 else f"{n:,}", "tokens", tokens)
 
 
-def short_bytes(n: int) -> str:
+def short_bytes(size: int) -> str:
     """Return bytes in binary units to three digits: 128 KiB, 10.7 GiB."""
+    n = int(size)
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if n >= unit:
             value = n / unit
-            return (
+            text = (
                 f"{value:,.0f} {name}"
                 if value >= 99.95 or value == int(value)
                 else f"{value:.3g} {name}"
             )
-    return f"{n:,} B"
+            return mark(text, "bytes", size)
+    return mark(f"{n:,} B", "bytes", size)

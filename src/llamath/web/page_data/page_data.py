@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from importlib.metadata import version
 from typing import Any
@@ -14,26 +15,27 @@ from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, Caus
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
-from ...core.expr import Expr, product, total
-from ...core.parameter_count import Section, WeightRow
+from ...core.expr import Expr, as_number, product, total
+from ...core.parameter_count import Section, WeightRow, formula_of
 from ...core.tree import Folded, fold, fold_field
 from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
+from ...utils.number_marks import mark, marked, own_text, unmarked
 from ..forms.design_data import build_design
 from ..forms.family_form import derived_dimensions
 from .attention_data import build_attention
-from .block_data import build_block_diagrams
+from .block_data import build_block_diagrams, written_numbers
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
-from .experts_data import build_experts
+from .experts_data import build_experts, fixed_letters
 from .facts_data import facts_data
 from .file_formats import file_formats
 from .live.live_data import LiveParts
 from .page_settings import page_settings
-from .parameters_data import build_parameters, component_bytes
+from .parameters_data import build_parameters
 from .plate_data import build_plate
-from .sizing.inference_data import ROOF, fit_rules, gpu_data, kept_as, sizes
+from .sizing.inference_data import ROOF, fit_rules, gpu_data, kept_as, row_blocks, sizes
 from .sizing.layouts_data import layouts
 from .sizing.training_data import start_of_training, training
 from .tower_data import build_towers
@@ -150,7 +152,7 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     """Return all data of the page; `live` is of the first model."""
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
     if live is not None:
-        model_data[0]["live"] = live.data
+        model_data[0]["live"] = model_data[0]["template"]["live"] = live.data
     # the models last, after what they have words in common with: see `_model`
     return {
         "gpus": known_gpus,
@@ -171,29 +173,48 @@ def _comparison(a: FamilyModel, b: FamilyModel) -> dict[str, Any]:
 
 
 def _model(model: FamilyModel) -> dict[str, Any]:
+    """Return the data of a model, and as its `template` the same with marks in place of the
+    numbers that follow from its dimensions.
+    """
+    unmarked_data = {  # columns as wide as their numbers, wrong numbers, and what was searched for
+        "design": build_design(model),
+        "tour": list(_tour(model)),
+        "copy": model_texts(model),
+    }
+    with marked() as marks:
+        data = _marked_data(model.replace(), unmarked_data)  # without its count, which is kept
+        limits = {"fixed": fixed_letters(model), "rows": data.pop("rows")}
+        own: dict[str, Any] = marks.own_data(data)
+        return own | {"template": marks.encode(data) | limits}
+
+
+def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[str, Any]:
     counts = model.count
     memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
+    spine = parameters.pop("spine")
     sized, trained = sizes(model, memory_by_dtype), training(model)
     start = trained["start"]
-    parallel = layouts(
-        model,
-        next(iter(memory_by_dtype.values())),
-        int(sized["start"]),
-        int(start["trainers"]),
-    )
-    trained["start"] = start_of_training(model, start, parallel["training"])
+    with unmarked():
+        parallel = layouts(
+            model,
+            next(iter(kept_as(model).values())),
+            int(sized["start"]),
+            int(start["trainers"]),
+        )
+        trained["start"] = start_of_training(model, start, parallel["training"])
     # what names the same weights stands together: compression looks back 32 kB
     return {
+        "rows": {name: row_blocks(x) for name, x in memory_by_dtype.items()},
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
-        "design": build_design(model),
+        "design": unmarked_data["design"],
         "checkpoint": checkpoint_findings(model),
         "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],
         **parameters,
         "passes": passes,
-        "tour": list(_tour(model)),
+        "tour": unmarked_data["tour"],
         "family": model.family.name,
         "attention": build_attention(model),
         "counts": list(_counts(model)),
@@ -202,9 +223,9 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "name": safe(model.name),
         "notes": [safe(x, 500) for x in model.notes],
-        "copy": model_texts(model),
+        "copy": unmarked_data["copy"],
         "experts": build_experts(model, memory_by_dtype),
-        "sizes": sized | {"training": trained, "spine": component_bytes(parameters["tiles"])},
+        "sizes": sized | {"training": trained, "spine": spine},
         "parallel": parallel,
         "towers": build_towers(model),
     }
@@ -278,8 +299,9 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
     """Yield the dimensions, each with its origin: a config key, other dimensions, or a default
     of the family.
     """
-    derived = derived_dimensions(model)
-    for letter, value in model.count.formula.letters.items():
+    derived, values = derived_dimensions(model), model.count.formula.letters
+    for letter, value in values.items():
+        own = Expr(letter, value)
         key, form = model.config.key_by_symbol.get(letter, ""), derived.get(letter)
         in_config = key in model.config.data
         lines = (
@@ -287,7 +309,7 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
             if in_config
             else [_FAMILY_DEFAULT]
             if form is None
-            else [form.symbol, form.numbers]
+            else [form.symbol, _in_numbers(form, values)]
         )
         description = {
             "says": CAUSE_TITLES.get(letter, ""),
@@ -296,13 +318,19 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
         }
         yield {
             "letter": letter,
-            "value": str(value),
-            "of": [letter, *map(safe, lines), f"{value:,}"],
+            "value": str(own),
+            "of": [letter, *map(safe, lines), f"{own:,}"],
         } | description
 
 
+def _in_numbers(form: Expr, values: Mapping[str, int]) -> str:
+    """Return an expression of letters in numbers, which follow the letters."""
+    text = re.sub("[A-Za-z]+", lambda x: str(Expr(x[0], values[x[0]])), form.symbol)
+    return text if own_text(text) == form.numbers else form.numbers
+
+
 def _counts(model: FamilyModel) -> Iterator[dict[str, str]]:
-    p, formula, groups = model.parameters, model.count.formula, model.count.groups
+    p, formula, groups = model.parameters, formula_of(model.count.sections), model.count.groups
     yield _count(
         "total",
         p.total,
@@ -393,11 +421,11 @@ def _section(model: FamilyModel, section: Section) -> dict[str, Any]:
         Expr.const(section.times),
     )
     where = f"layers {format_ranges(section.indices)}" if section.indices else section.name
-    section_total = section.each * int(section.times)
+    section_total = section.each * as_number(section.times)
     return {
         "where": where,
         "layers": layers,
-        "times": str(int(num_layers)),
+        "times": str(num_layers),
         "letter": num_layers.symbol,
         "each": str(section.each),
         "symbols": section.formula.symbol,
@@ -417,7 +445,7 @@ def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[
         else ("no weights of its own", "0")
     )
     letter = num_layers.symbol if num_layers.atoms else "layers of this kind"
-    num_text = f"{int(num_layers):,}"
+    num_text = f"{num_layers:,}"
     copies_formula = ["from the builder", num_text] if int(num_layers) == 1 else [letter, num_text]
     total_formula = (
         [symbols, numbers]
@@ -425,7 +453,7 @@ def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[
         else [f"{letter}·({symbols})", f"{num_text}·({numbers})"]
     )
     return [
-        [symbols, numbers, f"{int(section.each):,}"],
+        [symbols, numbers, f"{section.each:,}"],
         copies_formula,
         [*total_formula, f"{section_total:,}"],
     ]
@@ -433,7 +461,7 @@ def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[
 
 def _row(model: FamilyModel, section: Section, row: WeightRow, layers: bool) -> dict[str, Any]:
     path = f"layers.{{l}}.{row.pattern}" if layers else row.pattern
-    row_total = row.parameters * int(section.times)
+    row_total = row.parameters * as_number(section.times)
     return {
         "path": path,
         "names": {
@@ -441,12 +469,12 @@ def _row(model: FamilyModel, section: Section, row: WeightRow, layers: bool) -> 
         },
         "group": row.group or "other",
         "dims": [x.symbol for x in row.weight.shape],
-        "numbers": ["" if x.numbers == str(int(x)) else x.numbers for x in row.weight.shape],
-        "shape": [str(int(x)) for x in row.weight.shape],
+        "numbers": list(map(written_numbers, row.weight.shape)),
+        "shape": [str(x) for x in row.weight.shape],
         "lookup": row.weight.role == "lookup",
-        "each": str(int(row.weight.size)),
-        "copies": str(int(row.copies)),
-        "times": str(int(section.times)),
+        "each": str(row.weight.size),
+        "copies": str(row.copies),
+        "times": str(section.times),
         "tied": row.weight.tied,
         "total": str(row_total),
         "share": "tied" if row.weight.tied else _share(row_total, model),
@@ -454,8 +482,10 @@ def _row(model: FamilyModel, section: Section, row: WeightRow, layers: bool) -> 
 
 
 def _share(n: int, model: FamilyModel) -> str:
-    share = Fraction(n, model.parameters.total or 1)
-    return "<0.01%" if 0 < share < Fraction(1, 20_000) else format_percent(share)
+    whole = model.parameters.total or 1
+    share = Fraction(n, whole)
+    text = "<0.01%" if 0 < share < Fraction(1, 20_000) else format_percent(share)
+    return mark(text, "%", n, whole)
 
 
 def _name(scheme: Scheme | None, path: str) -> str:

@@ -14,9 +14,10 @@ from ...analysis.size.memory.cache_bytes import cache_specs
 from ...analysis.size.memory.gpu_shards import TOKENS
 from ...analysis.size.memory.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
-from ...core.expr import Expr, Json, product, total
+from ...core.expr import Expr, Json, as_number, product, total
 from ...core.tree import LOOPED, Block, Folded, Stack, Weight, fold, fold_field
 from ...model import FamilyModel
+from ...utils.number_marks import Repeated
 from .checkpoint_data import CheckpointModel, stored_weights
 from .sizing.inference_data import cache_expression
 
@@ -59,8 +60,10 @@ def build_parameters(
     }
     if isinstance(model, CheckpointModel):
         bytes_by_dtype[AS_STORED] = list(_stored_bytes(model, parts))
+    tiles = _tiles(graph, parts, bytes_by_dtype)
     return {
-        "tiles": _tiles(graph, parts, bytes_by_dtype),
+        "tiles": [_encode_tile(x) for x in tiles],
+        "spine": component_bytes(tiles),
         "mixing": [
             _encode_product(part, path, group, flops)
             for part in parts
@@ -89,7 +92,7 @@ def _parts(model: FamilyModel) -> Iterator[_Part]:
                         for y in _once_counted(leaves)
                     )
                 ]
-                yield _Part(section, f"{name}.{{l}}.", block, leaves, int(n))
+                yield _Part(section, f"{name}.{{l}}.", block, leaves, as_number(n))
         else:
             section = next(i for i, x in enumerate(sections) if x.name == name)
             yield _Part(section, "", None, fold_field(tree, name), 1)
@@ -114,7 +117,7 @@ def _signature(rows: Iterable[tuple[str, Weight, int]]) -> tuple[object, ...]:
 
 def _key(part: _Part, x: Folded) -> _WeightKey:
     pattern = x.pattern if part.block is None else x.pattern.replace("{l}", "{e}")
-    return part.prefix + pattern, tuple(map(int, x.weight.shape))
+    return part.prefix + pattern, tuple(map(as_number, x.weight.shape))
 
 
 def _weight_bytes(
@@ -131,7 +134,7 @@ def _weight_bytes(
                 part,
                 _key(part, x),
                 None,
-                weight.bytes * int(x.copies) * part.times,
+                weight.bytes * as_number(x.copies) * part.times,
                 weight.codec,
                 weight.bytes,
             )
@@ -142,10 +145,15 @@ def _weight_bytes(
     }
     part_of_layer = [part_of_block[id(x)] for x in tree.layers]
     for weight in storage.weights:
-        key = weight.leaf.pattern, tuple(map(int, weight.leaf.weight.shape))
+        key = weight.leaf.pattern, tuple(map(as_number, weight.leaf.weight.shape))
         if key in part_of_weight:  # also in the layers of a tower
             outside = part_of_weight[key]
             yield _WeightBytes(outside, key, None, weight.total, weight.codec, weight.bytes)
+            continue
+        own = {id(x): x for x in (part_of_layer[i] for i in weight.layers)}
+        part = next(iter(own.values()))
+        if len(own) == 1 and len(weight.layers) == part.times:
+            yield _WeightBytes(part, key, None, weight.total, weight.codec, weight.bytes)
             continue
         each = weight.total // len(weight.layers)
         yield from (
@@ -202,26 +210,36 @@ def _tiles(
                 | shape
                 | counts,
             )
-            tile["copies"] += int(x.copies) * part.times
-            tile["live"] += int(x.active) * part.times
-            tile["parameters"] += int(x.weight.parameters) * int(x.copies) * part.times
+            tile["copies"] += as_number(x.copies) * part.times
+            tile["live"] += as_number(x.active) * part.times
+            tile["parameters"] += as_number(x.weight.parameters) * as_number(x.copies) * part.times
             tile["flops"] += flops_by_path.get(key[0], 0) * part.times
     for dtype, weights in bytes_by_dtype.items():
         for weight in weights:
             if weight.each:
                 tile = tiles[weight.part.section, weight.key]
                 copies_by_codec, codec_and_bytes = tile["kept"][dtype], (weight.codec, weight.each)
-                copies_by_codec[codec_and_bytes] = (
-                    copies_by_codec.get(codec_and_bytes, 0) + weight.bytes // weight.each
-                )
-    return [_encode_tile(x) for x in tiles.values()]
+                copies_by_codec[codec_and_bytes] = copies_by_codec.get(
+                    codec_and_bytes, 0
+                ) + _copies(weight)
+    for tile in tiles.values():
+        tile["kept"] = {
+            dtype: [(codec, n, each) for (codec, each), n in copies_by_codec.items()]
+            for dtype, copies_by_codec in tile["kept"].items()
+        }
+    return list(tiles.values())
+
+
+def _copies(weight: _WeightBytes) -> int:
+    copies = Expr.const(weight.bytes).exact_div(weight.each)
+    return copies if copies.symbols else int(copies)
 
 
 def _encode_tile(tile: dict[str, Any]) -> dict[str, Any]:
     counts = {name: str(tile[name]) for name in ("copies", "live", "parameters", "flops")}
     codecs = {
-        dtype: [[codec, str(n), str(each)] for (codec, each), n in copies_by_codec.items()]
-        for dtype, copies_by_codec in tile["kept"].items()
+        dtype: [[codec, str(n), str(each)] for codec, n, each in kept]
+        for dtype, kept in tile["kept"].items()
     }
     return tile | counts | {"kept": codecs}
 
@@ -236,7 +254,7 @@ def _matmul_flops(region: Region) -> Mapping[str, int]:
     flops = Counter[str]()
     for x in list_flops(region):
         if not x.mixing:
-            flops[x.path] += int(x.flops)
+            flops[x.path] += as_number(x.flops)
     return flops
 
 
@@ -304,7 +322,12 @@ def _layers_one_by_one(
             index_of[key] = len(distinct_layers)
             distinct_layers.append(layer)
         order_of_layers.append(index_of[key])
-    return {"kinds": distinct_layers, "order": order_of_layers}
+    return {"kinds": distinct_layers, "order": _runs(order_of_layers, tree.layers.n)}
+
+
+def _runs(order: list[int], layers: int) -> list[int]:
+    """Return the indices; of equal layers, as one repeated."""
+    return Repeated([(order[0], layers)]) if len(set(order)) == 1 else order
 
 
 def _bytes_by_layer(
@@ -355,7 +378,7 @@ def component_bytes(tiles: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, s
     for tile in tiles:
         sizes = found.setdefault(tile["group"], {})
         for dtype, kept in tile["kept"].items():
-            sizes[dtype] = sizes.get(dtype, 0) + sum(int(n) * int(each) for _, n, each in kept)
+            sizes[dtype] = sizes.get(dtype, 0) + sum(n * each for _, n, each in kept)
     return {
         name: {dtype: str(n) for dtype, n in sizes.items()}
         for name, sizes in found.items()

@@ -10,6 +10,7 @@ from typing import Any
 from ...analysis.understand.fact_sheet import written_patterns
 from ...analysis.understand.layer_pattern import describe_layer, ffn_pattern, mixer_pattern
 from ...core.blocks import Decoder
+from ...core.expr import product, total
 from ...core.tree import Block, Folded, Stack, fold, fold_field, iter_stacks
 from ...model import FamilyModel
 
@@ -49,7 +50,7 @@ def _part(tree: Decoder, name: str) -> dict[str, Any]:
         if isinstance(child, Block)
         else []
     )
-    layers = max((int(x.n) for x in stacks), default=0)
+    layers = max((x.n for x in stacks), default=0)
     return {
         "name": name,
         "layers": str(layers),
@@ -66,16 +67,16 @@ def layer_sizes(leaves: Iterable[Folded]) -> dict[str, Any]:
     groups: dict[str, list[int]] = {}
     for x in leaves:
         size = groups.setdefault(x.group or "other", [0, 0])
-        size[0] += int(x.weight.parameters) * int(x.copies)
-        size[1] += int(x.weight.active_parameters) * int(x.active)
+        size[0] += product((x.weight.parameters, x.copies))
+        size[1] += product((x.weight.active_parameters, x.active))
     rows = [
         {"group": name, "parameters": str(n), "active": str(active)}
         for name, (n, active) in groups.items()
     ]
     return {
         "groups": rows,
-        "parameters": str(sum(n for n, _ in groups.values())),
-        "active": str(sum(n for _, n in groups.values())),
+        "parameters": str(total(n for n, _ in groups.values())),
+        "active": str(total(n for _, n in groups.values())),
     }
 
 
@@ -119,8 +120,8 @@ def layer_weights(block: Block) -> Iterator[dict[str, Any]]:
         yield {
             "path": x.pattern,
             "group": x.group or "other",
-            "shape": [str(int(d)) for d in x.weight.shape],
-            "copies": str(int(x.copies)),
+            "shape": [str(d) for d in x.weight.shape],
+            "copies": str(x.copies),
             "split": split,
         }
 
@@ -129,7 +130,7 @@ def _runs(layers: Stack) -> Iterator[tuple[Block, int]]:
     """Yield blocks with their numbers of consecutive layers."""
     for unit, times in layers.runs:
         if len(unit) == 1:
-            yield unit[0], int(times)
+            yield unit[0], times
         else:
             for _ in range(int(times)):
                 yield from ((x, 1) for x in unit)

@@ -17,6 +17,7 @@ from ...analysis.graph.steps import list_steps
 from ...analysis.graph.walkthrough import WalkthroughStage, tower_stages
 from ...analysis.understand.layer_pattern import describe_layer
 from ...core.blocks import TOWER_FIELDS, Layer
+from ...core.expr import product
 from ...core.tree import LETTERS, Block, fold
 from ...model import FamilyModel
 from ...utils.errors import LlamathError, safe
@@ -71,7 +72,7 @@ def _unread(part: Block, name: str, stages: Sequence[Mapping[str, Any]]) -> list
         for step in stage["steps"]
         for use in step["uses"]
     }
-    leaves = ((f"{name}.{x.pattern}", int(x.weight.parameters) * int(x.copies)) for x in fold(part))
+    leaves = ((f"{name}.{x.pattern}", product((x.weight.parameters, x.copies))) for x in fold(part))
     return [[path, str(n)] for path, n in leaves if path not in used]
 
 

@@ -127,6 +127,11 @@ def html_document(
     """
     description = _description(without_script)
     models = [x for x in data.get("models", ()) if "plate" in x]
+    # the page makes the data of its models from their templates
+    sent = {
+        name: [y.get("template", y) for y in x] if name == "models" else x
+        for name, x in data.items()
+    }
     # of a model its page says more than this line
     lines = [x for x in without_script if not models or x.startswith("<a")]
     return "\n".join(
@@ -153,7 +158,7 @@ def html_document(
             *(f"<li>{x}</li>" for x in lines),
             "</ul>" if lines else "",
             "</div></noscript>",
-            f'<script type="text/plain" id="data">{compressed_json(data)}</script>',
+            f'<script type="text/plain" id="data">{compressed_json(sent)}</script>',
             script,
             "</body>",
             "</html>",

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ....core.attention_facts import AttentionWindow
-from ....core.expr import Expr, ceil_div, floor_div, minimum, product, total
+from ....core.expr import Expr, as_number, ceil_div, floor_div, minimum, product, total
 from ....core.positions import Rope
+from ....utils.number_marks import text_if_equal
 from ..node import FLOAT32, Node
 from .elementwise_operations import clamp
 from .operation import CachedTensor, FlopRule, Operation, Shape, StepPart, num_parts
@@ -285,7 +286,7 @@ def _scaling_text(node: Node) -> str:
     """Return the scaling of the scores: ` / √128`, ` × 0.1147`."""
     scale, head_dim = node.attributes["transform"].scale, node.attributes.get("head_dim")
     if scale is None:
-        return f" / √{int(head_dim or node.inputs[0].shape[-1])}"
+        return f" / √{as_number(head_dim or node.inputs[0].shape[-1])}"
     if scale == 1:
         return ""
     square = round(scale**-2)
@@ -299,12 +300,12 @@ def attention_steps(
     q, k, v, *selected = node.inputs
     keys = selected[0].shape[2] if node.attributes["gathers"] else k.shape[1]
     scores, shape = flops.scores(node, masked), (node.shape[0], node.shape[2], node.shape[1], keys)
-    groups = int(node.shape[2]) // int(k.shape[2])
+    groups = as_number(node.shape[2]) // as_number(k.shape[2])
     yield StepPart(
         name="scores",
         kind="scores",
         description=f"q · k{_scaling_text(node)} of every pair"
-        + (f"; {groups} query heads per KV head" if groups > 1 else ""),
+        + text_if_equal(groups, 1, "", f"; {groups} query heads per KV head"),
         shape=shape,
         inputs=(q, k, *selected),
         flops=scores,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any, Literal
 
-from ....core.expr import Expr, product
+from ....core.expr import Expr, as_number, product
 from ..node import FLOAT32, Node
 from .elementwise_operations import describe_operand
 from .operation import CachedTensor, Operation, StepPart, num_parts
@@ -80,7 +80,7 @@ def _cached_inputs(node: Node) -> CachedTensor:
         kind=kind,
         description="short convolution's inputs",
         size=size,
-        parts=split.parts if split else 1,
+        parts=as_number(split.parts) if split else 1,
     )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ....checkpoint.formats.dtypes import DType, parse_dtype
 from ....core.attention_facts import AttentionWindow
 from ....core.blocks import Decoder
-from ....core.expr import Expr, ceil_div, floor_div, product, total, written_ceil_div
+from ....core.expr import Expr, as_number, ceil_div, floor_div, product, total, written_ceil_div
 from ....utils.record_type import Record
 from ...graph.operations.operation import CachedTensor, cached_tokens
 from ...graph.recorder import Graph, Region, record
@@ -104,7 +104,7 @@ class CacheSpec(Record):
         return (
             layers
             if len(layers.atoms) == 1 and layers == layers.atoms.get(layers.symbol)
-            else Expr.factor(int(layers))
+            else Expr.factor(as_number(layers))
         )
 
 

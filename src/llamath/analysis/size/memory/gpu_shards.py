@@ -11,7 +11,16 @@ from typing import NamedTuple, TypeVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.blocks import Decoder
-from ....core.expr import Expr, ceil_div, minimum, product, round_div, routed_bytes, total
+from ....core.expr import (
+    Expr,
+    as_number,
+    ceil_div,
+    minimum,
+    product,
+    round_div,
+    routed_bytes,
+    total,
+)
 from ....core.tree import TOWER_GROUPS, Folded, fold
 from ....questions.layout import Layout
 from ....utils.record_type import Record
@@ -318,7 +327,7 @@ class ShardedModel:
             size, n = sizes.get(x.leaf.pattern, (0, 0))
             sizes[x.leaf.pattern] = (
                 size + x.total,
-                n + int(x.leaf.weight.size) * int(x.leaf.copies),
+                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
             )
         return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
 

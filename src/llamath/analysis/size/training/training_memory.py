@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....checkpoint.naming.scheme import UnnamedWeight
-from ....core.expr import Expr, maximum, total
+from ....core.expr import Expr, as_number, maximum, total
 from ....core.tree import Stack
 from ....questions.layout import Layout
 from ....questions.memory_questions import Lora, Training
@@ -534,13 +534,15 @@ class TrainingJob:
         """
         storage = weight_storage(self.tree, self.packer, names=self.model.family.schemes.get("hf"))
         if self.packer.recipe is None:
-            return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in storage.weights}
+            return {
+                x.leaf.pattern: (x.bytes, as_number(x.leaf.weight.size)) for x in storage.weights
+            }
         sizes: dict[str, tuple[int, int]] = {}
         for x in storage.weights:
             size, n = sizes.get(x.leaf.pattern, (0, 0))
             sizes[x.leaf.pattern] = (
                 size + x.total,
-                n + int(x.leaf.weight.size) * int(x.leaf.copies),
+                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
             )
         return sizes
 
@@ -697,7 +699,9 @@ class TrainingJob:
         trained = self.lora is None or any(
             "head" in path.split(".") for x in self.lora.modules_to_save for path in x.paths
         )
-        return HeadSizes(int(self.tree.width), self.size, trained, 4 if self.request.fused else 8)
+        return HeadSizes(
+            as_number(self.tree.width), self.size, trained, 4 if self.request.fused else 8
+        )
 
     def loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""

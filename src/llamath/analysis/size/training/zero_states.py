@@ -137,10 +137,10 @@ def _line(
     for is_expert, over in ranks.items():
         same = [x for x in shards if x.is_expert == is_expert]
         if callable(size):
-            whole = Expr.const(sum(size(x) * x.copies for x in same))
+            whole = total(size(x) * x.copies for x in same)
         else:
             whole = product(
-                (Expr.const(sum(x.elements for x in same)).written_as_number(), Expr.factor(size))
+                (total(x.elements for x in same).written_as_number(), Expr.factor(size))
             )
         parts.append(written_ceil_div(whole, over) if whole else whole)
     notes = [*([note] if note else []), *(["the second of experts"] if all(parts) else [])]

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import lcm
 
 from ....analysis.size.memory.gpu_shards import ShardedModel
-from ....core.expr import Expr, product, total
+from ....core.expr import Expr, as_number, product, total
 
 UNIT = Expr.variable("e", 1)
 """The bytes of an element are whole numbers over this one."""
@@ -29,7 +29,7 @@ class ElementBytes:
         """
         elements = Counter[int]()
         for pattern, n in weights:
-            elements[self._kind(shards, pattern)] += int(n)
+            elements[self._kind(shards, pattern)] += as_number(n)
         return total(product((n, _variable(kind))) for kind, n in elements.items())
 
     def of_dtype(self, place: int) -> Mapping[str, Fraction]:

@@ -44,13 +44,14 @@ from ....analysis.size.memory.inference_memory import (
 from ....analysis.size.memory.speed_limits import compute_dtypes, decode_work, prefill_work
 from ....analysis.storage.memory_line import overhead_bytes
 from ....checkpoint.formats.dtypes import DTYPES
-from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
+from ....core.expr import Expr, Json, as_number, floor_div, minimum, round_div, total
 from ....core.tree import fold
 from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import Device, devices, find_device
 from ....model import FamilyModel
 from ....questions.layout import Layout
 from ....utils.errors import LlamathError, UnknownQuantization
+from ....utils.number_marks import Quotient, unmarked
 from ..checkpoint_data import CheckpointModel
 from ..facts_data import format_name
 from .element_bytes import UNIT, ElementBytes, element_texts, element_variables
@@ -61,6 +62,8 @@ _GPUS, _MORE_GPUS = (1, 2, 4, 8, 16), (32, 64)
 """The numbers of GPUs, and those of a model that is too large for `_SMALL` bytes on each of 16."""
 _SMALL = 16 * 2**30
 DEFAULT_GPU = "h100-sxm"
+_GROUP = 128
+"""The weights of the largest usual group that shares a scale."""
 _CARDS = (
     "rtx-4060-ti-16gb",
     "rtx-4090",
@@ -73,6 +76,10 @@ _CARDS = (
     "mi300x",
 )
 """The GPUs that the pictures show."""
+
+
+_Forms = dict[str, tuple[int, Json]]
+"""Distinct expressions with their places."""
 
 
 def variable(symbol: str) -> Expr:
@@ -216,7 +223,7 @@ def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> 
             " + ".join(x.formula for x in found.weights),
         ],
         "bits": {
-            "mean": 8 * sum(x.bytes for x in found.weights) / _num_weights(found),
+            "mean": Quotient(8 * total(x.bytes for x in found.weights), _num_weights(found)),
             "suggested": suggested_bits(name),
         },
         "codecs": _codecs(found),
@@ -229,7 +236,7 @@ def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> 
 
 
 def _num_weights(found: MemoryCalculator) -> int:
-    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(found.tree)) or 1
+    return sum(as_number(x.weight.parameters) * as_number(x.copies) for x in fold(found.tree)) or 1
 
 
 def _codecs(found: MemoryCalculator) -> dict[str, str]:
@@ -242,6 +249,14 @@ def _codecs(found: MemoryCalculator) -> dict[str, str]:
         else formulas[x]
         for x in used
     }
+
+
+def row_blocks(found: MemoryCalculator) -> int:
+    """Return the weights of a row that are stored together at most: types depend on whether rows
+    are multiples of it.
+    """
+    codecs = () if found.storage is None else {x.codec for x in found.storage.weights}
+    return max((DTYPES[x].block if x in DTYPES else _GROUP for x in codecs), default=1)
 
 
 def _kv(name: str) -> dict[str, Any]:
@@ -267,7 +282,8 @@ def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
     smallest = (
         n for n in counts if total_of_fitting(chooser, gpu, n, calculator.context, 1) is not None
     )
-    return next(smallest, max(counts))
+    with unmarked():
+        return next(smallest, max(counts))
 
 
 def _gpu_counts(calculator: MemoryCalculator) -> tuple[int, ...]:
@@ -285,7 +301,7 @@ def _layouts(
     found = ((count, serving_layouts(model.tree, count, count)) for count in _gpu_counts(first))
     splits = {count: x for count, x in found if x}
     layouts = list(dict.fromkeys(x.layout for each in splits.values() for x in each))
-    forms: dict[str, int] = {}
+    forms: _Forms = {}
     return {
         "layouts": [_layout(x, made, elements, forms) for x in layouts],
         "gpus": [
@@ -293,20 +309,20 @@ def _layouts(
             for count, each in splits.items()
         ],
         "start": str(_start_gpus(first, splits)),
-        "forms": [json.loads(x) for x in forms],
+        "forms": [form for _, form in forms.values()],
     }
 
 
-def _shared(form: Json, forms: dict[str, int]) -> int:
+def _shared(form: Json, forms: _Forms) -> int:
     """Return the place of an expression among those that all stages share."""
-    return forms.setdefault(json.dumps(form), len(forms))
+    return forms.setdefault(json.dumps(form), (len(forms), form))[0]
 
 
 def _layout(
     layout: Layout,
     made: Mapping[str, MemoryCalculator],
     elements: ElementBytes,
-    forms: dict[str, int],
+    forms: _Forms,
 ) -> dict[str, Any]:
     first = ShardedModel(
         next(iter(made.values())), layout.replace(tp=Expr.variable("TP", layout.tp))
@@ -414,7 +430,7 @@ def _rounding(reads: Sequence[WeightRead]) -> int:
     return int(total(x.of(1) for x in reads)) - int(round_div(*whole.as_integer_ratio()))
 
 
-def _stage(shards: ShardedModel, i: int, forms: dict[str, int]) -> dict[str, Any]:
+def _stage(shards: ShardedModel, i: int, forms: _Forms) -> dict[str, Any]:
     """Return the memory of one GPU of a stage without its weights; its expressions are places in
     `forms`.
     """

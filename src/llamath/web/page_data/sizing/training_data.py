@@ -28,6 +28,7 @@ from ....core.expr import Expr, ceil_div, total
 from ....hardware import find_device
 from ....model import FamilyModel
 from ....questions.layout import Layout, Recompute
+from ....utils.number_marks import unmarked
 from .inference_data import DEFAULT_GPU, variable
 
 RANKS = (1, 2, 4, 8)
@@ -95,6 +96,8 @@ _Line = dict[str, Any]
 def training(model: FamilyModel) -> dict[str, Any]:
     """Return the choices, and the lines of each part for them."""
     ranks = _ranks(model)
+    with unmarked():
+        start = smallest_cluster(model)
     jobs = {x.name: TrainingJob(model, x.request()) for x in PRECISIONS}
     lines: list[_Line] = []
     return {
@@ -106,7 +109,7 @@ def training(model: FamilyModel) -> dict[str, Any]:
         ],
         "kept": {x.name: x.dtype for x in PRECISIONS},
         "gpus": [str(n) for n in GPUS],
-        "start": smallest_cluster(model),
+        "start": start,
         "ranks": [str(n) for n in ranks],
         "static": {
             name: {str(n): _pooled(_static(job, n), lines) for n in ranks}

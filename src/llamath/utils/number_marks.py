@@ -1,0 +1,296 @@
+"""Marks in place of numbers that follow from dimensions, so that the same texts can be written for
+other dimensions.
+
+Inside `marked()`, an `Expr` with letters is written as a mark, which f-strings, joins and escapes
+carry along. A mark holds a random key until `Marks.encode` writes it, so that no text from a file
+is taken for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from secrets import token_hex
+from typing import Any
+
+DELIMITER = "\x7f"
+"""Encloses the place of a mark in an encoded text; `safe` lets no other one through."""
+_START, _END = "\ue000", "\ue001"
+
+
+class Repeated(list[Any]):
+    """A list that is written as its items with how often each is repeated."""
+
+    def __init__(self, runs: Sequence[tuple[Any, int]]) -> None:
+        super().__init__(item for item, n in runs for _ in range(int(n)))
+        self.runs = runs
+
+
+class Quotient(float):
+    """The quotient of two numbers, which follows them."""
+
+    inputs: tuple[int, int]
+
+    def __new__(cls, n: int, by: int) -> Quotient:
+        self = float.__new__(cls, int(n) / int(by))
+        self.inputs = (n, by)
+        return self
+
+
+class Marks:
+    """The marks that were made: each has a way to write numbers, their forms, and the text for
+    the numbers as they are.
+    """
+
+    def __init__(self) -> None:
+        # without digits, which a formula would group
+        self._prefix = f"{_START}{_in_letters(int(token_hex(8), 16))}:"
+        self._pattern = re.compile(f"{self._prefix}([a-z]+){_END}")
+        self._places: dict[str, int] = {}
+        self._made: list[tuple[str, tuple[Any, ...], str]] = []
+
+    def add(self, own: str, kind: str, inputs: tuple[Any, ...]) -> str:
+        """Return the mark of a text."""
+        return self._added(own, kind, tuple(_form(x) for x in inputs))
+
+    def _added(self, own: str, kind: str, forms: tuple[Any, ...]) -> str:
+        place = self._places.setdefault(repr((kind, forms)), len(self._made))
+        if place == len(self._made):
+            self._made.append((kind, forms, own))
+        return f"{self._prefix}{_in_letters(place)}{_END}"
+
+    def own(self, text: str) -> str:
+        """Return a text with the numbers as they are."""
+        while _START in text and text != (
+            text := self._pattern.sub(lambda x: self._made[_place(x[1])][2], text)
+        ):
+            pass
+        return text
+
+    def grouped(self, text: str) -> str:
+        """Return a text whose numbers have commas."""
+
+        def group(found: re.Match[str]) -> str:
+            kind, forms, own = self._made[_place(found[1])]
+            return self._added(f"{int(own):,}", ",", forms) if kind == "d" else found[0]
+
+        return self._pattern.sub(group, text)
+
+    def own_data(self, x: Any) -> Any:
+        """Return data with the numbers as they are."""
+        return self._mapped(
+            x,
+            self.own,
+            lambda n, *_: float(n) if isinstance(n, float) else int(n),
+            lambda runs: [y for y, n in runs for _ in range(n)],
+        )
+
+    def encode(self, x: Any) -> dict[str, Any]:
+        r"""Return data for JSON: each mark is its place between two delimiters, alone in a text
+        for a number; `{"\x7f": [[item, times], …]}` is a list with repeated items.
+
+        `marks` are (kind, form or text, …), a form being its place in `forms` of expressions, in
+        which a name is a letter and `["@", place]` another form; `own` are the letters with their
+        values.
+        """
+        data: dict[str, Any] = self._mapped(
+            x,
+            lambda text: self._encoded(text.replace(DELIMITER, "\\x7f")),
+            lambda n, kind, *inputs: self._encoded(self.add(str(n), kind, inputs)),
+            lambda runs: {DELIMITER: [[y, n] for y, n in runs]},
+        )
+        values = self._letters()
+        forms = _SharedForms(values)
+        marks = [
+            [kind, *(self._encoded(x.text) if isinstance(x, _Text) else forms.add(x) for x in made)]
+            for kind, made, _ in self._made
+        ]
+        return data | {
+            "marks": marks,
+            "forms": forms.to_json(),
+            "own": {letter: str(n) for letter, n in values.items()},
+        }
+
+    def _encoded(self, text: str) -> str:
+        return self._pattern.sub(lambda x: f"{DELIMITER}{_place(x[1])}{DELIMITER}", text)
+
+    def _letters(self) -> dict[str, int]:
+        """Return the letters that stand for one value each."""
+        found: dict[str, set[int]] = {}
+        seen = set[int]()
+        for _, forms, _ in self._made:
+            for form in forms:
+                for letter, n in _lets(form, seen):
+                    found.setdefault(letter, set()).add(n)
+        return {letter: next(iter(each)) for letter, each in found.items() if len(each) == 1}
+
+    def _mapped(
+        self,
+        x: Any,
+        of_text: Callable[[str], Any],
+        of_number: Callable[..., Any],
+        of_runs: Callable[[Sequence[tuple[Any, Any]]], Any],
+    ) -> Any:
+        def visit(y: Any) -> Any:
+            if isinstance(y, str):
+                return of_text(y)
+            if isinstance(y, Repeated):
+                return of_runs([(visit(item), visit(n)) for item, n in y.runs])
+            if isinstance(y, Mapping):
+                return {self.own(key): visit(value) for key, value in y.items()}
+            if isinstance(y, list | tuple):
+                return [visit(item) for item in y]
+            if isinstance(y, int) and not isinstance(y, bool):
+                return of_number(y, "#", y) if _has_letters(y) else int(y)
+            if isinstance(y, Quotient):
+                follows = any(map(_has_letters, y.inputs))
+                return of_number(y, "/", *y.inputs) if follows else float(y)
+            return y
+
+        return visit(x)
+
+
+_ACTIVE: ContextVar[Marks | None] = ContextVar("_ACTIVE", default=None)
+
+
+def is_marking() -> bool:
+    """Whether numbers are written as marks."""
+    return _ACTIVE.get() is not None
+
+
+@contextmanager
+def marked() -> Iterator[Marks]:
+    """Write numbers that follow from dimensions as marks."""
+    marks = Marks()
+    token = _ACTIVE.set(marks)
+    try:
+        yield marks
+    finally:
+        _ACTIVE.reset(token)
+
+
+@contextmanager
+def unmarked() -> Iterator[None]:
+    """Write numbers as they are, as where the length of a text decides."""
+    token = _ACTIVE.set(None)
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+
+
+def mark(own: str, kind: str, *inputs: int | str) -> str:
+    """Return the mark of a text that is written from numbers, or the text itself."""
+    marks = _ACTIVE.get()
+    if marks is None or not any(map(_has_letters, inputs)):
+        return own
+    return marks.add(own, kind, inputs)
+
+
+def text_if_equal(a: int, b: int, same: str, other: str) -> str:
+    """Return one of two texts: the choice follows the numbers."""
+    return mark(same if a == b else other, "=", a, b, same, other)
+
+
+def grouped_marks(text: str) -> str:
+    """Return a text whose marks are those of numbers with commas."""
+    marks = _ACTIVE.get()
+    return text if marks is None else marks.grouped(text)
+
+
+def own_text(text: str) -> str:
+    """Return a text with the numbers as they are."""
+    marks = _ACTIVE.get()
+    return text if marks is None else marks.own(text)
+
+
+def _has_letters(x: object) -> bool:
+    return bool(getattr(x, "symbols", None))
+
+
+def _form(x: Any) -> Any:
+    return _Text(x) if isinstance(x, str) else x.to_form() if hasattr(x, "to_form") else int(x)
+
+
+def _in_letters(n: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in str(n))
+
+
+def _place(letters: str) -> int:
+    return int("".join(str(ord(x) - ord("a")) for x in letters))
+
+
+def _lets(form: Any, seen: set[int]) -> Iterator[tuple[str, int]]:
+    if isinstance(form, list) and id(form) not in seen:
+        seen.add(id(form))
+        if form[0] == "let":
+            yield form[1], form[2]
+        else:
+            for x in form[1:]:
+                yield from _lets(x, seen)
+
+
+class _Text:
+    """A text among the inputs of a mark."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+class _SharedForms:
+    """Forms in which what is in several of them, or twice in one, is a form of its own."""
+
+    def __init__(self, letters: Mapping[str, int]) -> None:
+        self._letters = letters
+        self._node_of: dict[tuple[Any, ...], int] = {}
+        self._nodes: list[tuple[Any, ...]] = []
+        self._uses: list[int] = []
+        self._roots: dict[int, int] = {}
+
+    def add(self, form: Any) -> int:
+        """Return the place of a form."""
+        return self._roots.setdefault(self._node(form), len(self._roots))
+
+    def _node(self, form: Any) -> int:
+        if not isinstance(form, list):
+            content: tuple[Any, ...] = (form,)
+        elif form[0] == "let":
+            content = (form[1] if form[1] in self._letters else form[2],)
+        elif form[0] in ("+", "*") and len(form) == 2:
+            return self._node(form[1])
+        else:
+            content = (form[0], *map(self._node, form[1:]))
+        if content not in self._node_of:
+            self._node_of[content] = len(self._nodes)
+            self._nodes.append(content)
+            self._uses.append(0)
+            for x in content[1:]:
+                self._uses[x] += 1
+        return self._node_of[content]
+
+    def to_json(self) -> list[Any]:
+        """Return all forms; `["@", place]` is another one."""
+        places = dict(self._roots)
+        found: list[Any] = []
+        left = list(places)
+        for node in left:
+
+            def written(x: int, inside: bool = True) -> Any:
+                name, *parts = self._nodes[x]
+                if not parts:
+                    return name
+                is_long = len(parts) > 2 or any(len(self._nodes[y]) > 1 for y in parts)
+                if inside and (x in places or (self._uses[x] > 1 and is_long)):
+                    if x not in places:
+                        places[x] = len(places)
+                        left.append(x)
+                    return ["@", places[x]]
+                return [name, *map(written, parts)]
+
+            found.append(written(node, inside=False))
+        return found

@@ -1,0 +1,143 @@
+// What of a model's data does not follow from its letters alone, and is left out where they change:
+// what is searched for, texts in columns, and types and splits that depend on divisibility.
+import type { ModelData } from "./data";
+
+/** Left out of every model with other letters. */
+const SEARCHED = ["tour", "copy", "parallel", "checkpoint", "live"];
+/** Rows of whole blocks of this many weights have types by layer. */
+const MIXED = 256;
+
+interface Weight {
+	shape: string[];
+	split: [axis: number, parts: number, unit: string] | null;
+}
+interface Known extends ModelData {
+	attention: {
+		of: string;
+		kinds: { heads: string; kvHeads: string; rope: number | null }[];
+		ropes: { dim: string }[];
+		alternatives: unknown[];
+	};
+	experts: { kinds: { experts: string; chosen: string }[] } | null;
+	facts: { weights: { dtype: string }[] };
+	layers: { kinds: { of: Record<string, string[]> }[]; order: number[] };
+	plate: { order: [number, number][]; kinds: { weights: Weight[] }[] };
+	tiles: { shape: string[]; kept: Record<string, unknown> }[];
+	sizes: {
+		dtypes: { name: string }[];
+		gpus: { count: string; splits: [number, number][] }[];
+		layouts: { tp: string; pp: string }[];
+		spine: Record<string, Record<string, string>>;
+		training: { ranks: string[]; static: Record<string, Record<string, unknown>> };
+	};
+}
+
+const without = <T>(x: Record<string, T>, names: ReadonlySet<string>): Record<string, T> =>
+	Object.fromEntries(Object.entries(x).filter(([name]) => !names.has(name)));
+
+/** The formats whose types or padding the other letters change. */
+function unknownFormats(made: Known, own: Known, rowsOf: Record<string, number>): Set<string> {
+	const traits = ({ attention, experts }: Known) =>
+		JSON.stringify([
+			attention.of,
+			attention.kinds.map((x) => [x.heads, x.kvHeads]),
+			experts?.kinds.map((x) => [x.experts, x.chosen]),
+		]);
+	const alike = traits(made) === traits(own);
+	const divides = (x: string, rows: number) => Number(x) % rows === 0;
+	const isKnown = (rows: number) =>
+		rows === 1 ||
+		((rows < MIXED || alike) &&
+			own.tiles.every((tile, i) =>
+				tile.shape.every(
+					(n, j) => divides(n, rows) === divides(made.tiles[i]!.shape[j]!, rows),
+				),
+			));
+	return new Set(Object.keys(rowsOf).filter((x) => !isKnown(rowsOf[x]!)));
+}
+
+/** The layers one by one; none where the other letters do not tell them. */
+function layersOf({ layers, attention }: Known, formats: ReadonlySet<string>): Known["layers"] {
+	const kinds: Known["layers"]["kinds"] = [];
+	const places = new Map<string, number>();
+	const placeOf = layers.kinds.map((kind) => {
+		const kept = { ...kind, of: without(kind.of, formats) };
+		const key = JSON.stringify(kept);
+		if (!places.has(key)) places.set(key, kinds.push(kept) - 1);
+		return places.get(key)!;
+	});
+	const number = Number(attention.of);
+	if (layers.order.length === number)
+		return { ...layers, kinds, order: layers.order.map((i) => placeOf[i]!) };
+	return kinds.length === 1
+		? { ...layers, kinds, order: Array<number>(number).fill(0) }
+		: { ...layers, kinds: [], order: [] };
+}
+
+/** Whether tensor parallelism over so many GPUs splits the weights as it splits the model's own. */
+function splitsAlike(tp: number, made: Known, own: Known): boolean {
+	return own.plate.kinds.every((kind, i) =>
+		kind.weights.every(
+			({ split }, j) =>
+				!split ||
+				(split[1] % tp === 0) === (made.plate.kinds[i]!.weights[j]!.split![1] % tp === 0),
+		),
+	);
+}
+
+/** The data for other letters, without what does not follow from them. */
+export function followed(
+	data: ModelData,
+	original: ModelData,
+	rows: Record<string, number>,
+): ModelData {
+	const [made, own] = [data as Known, original as Known];
+	const layers = made.plate.order.reduce((n, [, times]) => n + times, 0);
+	if (String(layers) !== made.attention.of)
+		throw new Error(`the arrangement of ${made.attention.of} layers is not known`);
+	const formats = unknownFormats(made, own, rows);
+	const { sizes, attention } = made;
+	const isWhole = made.attention.of === own.attention.of;
+	const alike = new Map(
+		["1", ...sizes.layouts.map((x) => x.tp), ...sizes.training.ranks].map((tp) => [
+			tp,
+			splitsAlike(Number(tp), made, own),
+		]),
+	);
+	const isKept = (i: number) =>
+		alike.get(sizes.layouts[i]!.tp)! && (isWhole || sizes.layouts[i]!.pp === "1");
+	const gpus = sizes.gpus.map((x) => ({ ...x, splits: x.splits.filter(([i]) => isKept(i)) }));
+	const ranks = sizes.training.ranks.filter((x) => alike.get(x));
+	const lost = new Set(sizes.training.ranks.filter((x) => !ranks.includes(x)));
+	const sameRopes = attention.ropes.every((x, i) => x.dim === own.attention.ropes[i]!.dim);
+	return {
+		...without(made, new Set(SEARCHED)),
+		facts: { ...made.facts, weights: made.facts.weights.filter((x) => !formats.has(x.dtype)) },
+		tiles: made.tiles.map((x) => ({ ...x, kept: without(x.kept, formats) })),
+		layers: layersOf(made, formats),
+		attention: {
+			...attention,
+			alternatives: [],
+			ropes: sameRopes ? attention.ropes : [],
+			kinds: attention.kinds.map((x) => (sameRopes ? x : { ...x, rope: null })),
+		},
+		sizes: {
+			...sizes,
+			dtypes: sizes.dtypes.filter((x) => !formats.has(x.name)),
+			gpus: gpus.filter((x) => x.splits.length),
+			spine: Object.fromEntries(
+				Object.entries(sizes.spine).map(([name, x]) => [name, without(x, formats)]),
+			),
+			training: {
+				...sizes.training,
+				ranks,
+				static: Object.fromEntries(
+					Object.entries(sizes.training.static).map(([name, x]) => [
+						name,
+						without(x, lost),
+					]),
+				),
+			},
+		},
+	} as unknown as ModelData;
+}

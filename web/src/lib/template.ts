@@ -1,0 +1,141 @@
+// The data of a model as a template in letters, as src/llamath/utils/number_marks.py writes it: marks
+// in texts stand for numbers that follow from the dimensions, so that the same data can be made for
+// other dimensions.
+import type { ModelData } from "./data";
+import { EXACT, type Expression } from "./expressions";
+import { followed } from "./followed";
+import { numberText } from "./number_texts";
+
+/** Values of letters. */
+export type Letters = Record<string, bigint>;
+
+export interface Template extends ModelData {
+	/** (kind, place of a form or text, …). */
+	marks: [kind: string, ...inputs: (number | string)[]][];
+	/** Expressions in which a name is a letter. */
+	forms: Expression[];
+	own: Record<string, string>;
+	/** Letters that not all of the data follow. */
+	fixed: string[];
+	/** By format, of how many weights rows are multiples where types are as they are. */
+	rows: Record<string, number>;
+}
+
+/** One set of values, with what was already made of it. */
+interface Instance {
+	letters: Letters;
+	numbers: bigint[];
+	texts: string[];
+}
+type Make = (at: Instance) => unknown;
+
+const MARK = "\x7f";
+const LARGEST = 2n ** 53n - 1n;
+
+/** Larger numbers are texts. */
+const jsonNumber = (n: bigint) => (n > LARGEST || n < -LARGEST ? String(n) : Number(n));
+
+function compile({ marks, forms, own, fixed: _fixed, rows: _rows, ...data }: Template) {
+	const numberOf = (form: number, at: Instance): bigint =>
+		(at.numbers[form] ??= evaluate(forms[form]!, at));
+	const evaluate = (x: Expression, at: Instance): bigint => {
+		if (typeof x === "number") return BigInt(x);
+		if (typeof x === "string") return at.letters[x] ?? BigInt(x);
+		if (x[0] === "@") return numberOf(x[1] as number, at);
+		const [first, ...rest] = x.slice(1).map((y) => evaluate(y, at));
+		const apply = EXACT[x[0]]!;
+		return x[0] === "+" || x[0] === "*"
+			? rest.reduce<bigint>((a, b) => apply(a, b), first!)
+			: apply(first!, ...rest);
+	};
+	const textOf = (place: number, at: Instance): string => (at.texts[place] ??= write(place, at));
+	const write = (place: number, at: Instance): string => {
+		const [kind, ...inputs] = marks[place]!;
+		if (kind !== "=") return numberText(kind, ...inputs.map((x) => numberOf(x as number, at)));
+		const [a, b, same, other] = inputs as [number, number, string, string];
+		return textWith(numberOf(a, at) === numberOf(b, at) ? same : other, at);
+	};
+	const textWith = (text: string, at: Instance): string => {
+		const parts = text.split(MARK);
+		for (let i = 1; i < parts.length; i += 2) parts[i] = textOf(Number(parts[i]), at);
+		return parts.join("");
+	};
+
+	const ofText = (text: string): Make | null => {
+		if (!text.includes(MARK)) return null;
+		const [before, place, after, more] = text.split(MARK);
+		if (more === undefined && !before && !after) {
+			const [kind, form] = marks[Number(place)]!;
+			if (kind === "/") {
+				const by = marks[Number(place)]![2] as number;
+				return (at) => Number(numberOf(form as number, at)) / Number(numberOf(by, at));
+			}
+			if (kind === "#") return (at) => jsonNumber(numberOf(form as number, at));
+			return (at) => textOf(Number(place), at);
+		}
+		return (at) => textWith(text, at);
+	};
+	const ofList = (list: unknown[]): Make | null => {
+		if (list.length === 3 && list[0] === "let" && (list[1] as string) in own)
+			return (at) => ["let", list[1], jsonNumber(at.letters[list[1] as string]!)];
+		const makes = list.map(of);
+		if (!makes.some(Boolean)) return null;
+		return (at) => makes.map((make, i) => (make ? make(at) : list[i]));
+	};
+	const ofRuns = (runs: [unknown, unknown][]): Make => {
+		const makes = runs.map((run) => run.map(of));
+		return (at) =>
+			runs.flatMap(([item, times], i) => {
+				const [make, count] = makes[i]!;
+				const made = make ? make(at) : item;
+				return Array<unknown>(Number(count ? count(at) : times)).fill(made);
+			});
+	};
+	const ofObject = (x: Record<string, unknown>): Make | null => {
+		if (MARK in x) return ofRuns(x[MARK] as [unknown, unknown][]);
+		const entries = Object.entries(x).map(([name, y]) => [name, y, of(y)] as const);
+		if (!entries.some((entry) => entry[2])) return null;
+		return (at) => {
+			const made: Record<string, unknown> = {};
+			for (const [name, y, make] of entries) made[name] = make ? make(at) : y;
+			return made;
+		};
+	};
+	const of = (x: unknown): Make | null =>
+		typeof x === "string"
+			? ofText(x)
+			: Array.isArray(x)
+				? ofList(x)
+				: x && typeof x === "object"
+					? ofObject(x as Record<string, unknown>)
+					: null;
+
+	const make = ofObject(data);
+	return (letters: Letters) =>
+		(make ? make({ letters, numbers: [], texts: [] }) : data) as ModelData;
+}
+
+const compiled = new WeakMap<Template, (letters: Letters) => ModelData>();
+
+export const ownLetters = (template: Template): Letters =>
+	Object.fromEntries(Object.entries(template.own).map(([letter, n]) => [letter, BigInt(n)]));
+
+const originals = new WeakMap<Template, ModelData>();
+
+/**
+ * The data of a model at other values of its letters; those that are not given are its own. What
+ * does not follow from the letters is left out; a letter that the model does not have is an error.
+ */
+export function instantiate(template: Template, letters: Letters = {}): ModelData {
+	let make = compiled.get(template);
+	if (!make) compiled.set(template, (make = compile(template)));
+	const own = ownLetters(template);
+	let original = originals.get(template);
+	if (!original) originals.set(template, (original = make(own)));
+	const changed = Object.keys(letters).filter((x) => letters[x] !== own[x]);
+	const unknown = changed.find((x) => !(x in own) || template.fixed.includes(x));
+	if (unknown) throw new Error(`the data do not follow the letter ${unknown}`);
+	return changed.length
+		? followed(make({ ...own, ...letters }), original, template.rows)
+		: original;
+}
