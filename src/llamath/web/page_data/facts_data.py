@@ -7,10 +7,11 @@ from typing import Any
 
 from ...analysis.size.memory.cache_bytes import kv_format
 from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, fact_sheet
+from ...analysis.understand.model_origin import license_name, month_of
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
-from ...utils.number_format import format_count, format_flops
+from ...utils.number_format import format_count, format_flops, short_bytes, short_tokens
 
 _KIND_NAMES = {"moe": "MoE", "vision": "reads images", "audio": "hears sound"}
 _MAX_SHAPES = 3
@@ -40,38 +41,6 @@ def facts_data(model: FamilyModel) -> dict[str, Any]:
             for x in facts.weights
         ],
     }
-
-
-_MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
-
-
-def month_of(date: str | None) -> str | None:
-    """Return the month of a date: `April 2024`."""
-    if date is None:
-        return None
-    year, month, *_ = date.split("-")
-    return f"{_MONTHS[int(month) - 1]} {year}"
-
-
-_LICENSES = {
-    "apache-2.0": "Apache 2.0",
-    "mit": "MIT",
-    "llama3": "Llama 3 license",
-    "llama2": "Llama 2 license",
-    "deepseek": "DeepSeek license",
-}
-
-
-def license_name(name: str | None) -> str | None:
-    """Return a license as people write it; `other` says only that it is none of the usual ones."""
-    if name is None:
-        return None
-    if name == "other":
-        return "license of its own"
-    says_what = "license" in name or name.startswith(("cc-", "bsd-", "bigscience", "bigcode"))
-    return _LICENSES.get(name) or (name if says_what else f"{name} license")
 
 
 def format_name(dtype: str) -> str:
@@ -270,21 +239,3 @@ def _ffn_row(x: FFNFacts, is_one_of_several: bool) -> dict[str, Any]:
 def short_title(title: str) -> str:
     """Return the title of a device without the name of its series."""
     return title.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Radeon ")
-
-
-def short_tokens(n: int) -> str:
-    """Return a number of tokens as in the names of models: 128k is 131,072; any other in full."""
-    return f"{n // 1024:,}k" if n >= 1024 and n % 1024 == 0 else f"{n:,}"
-
-
-def short_bytes(n: int) -> str:
-    """Return bytes in binary units to three digits: 128 KiB, 10.7 GiB."""
-    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if n >= unit:
-            value = n / unit
-            return (
-                f"{value:,.0f} {name}"
-                if value >= 99.95 or value == int(value)
-                else f"{value:.3g} {name}"
-            )
-    return f"{n:,} B"
