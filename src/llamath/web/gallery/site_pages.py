@@ -17,15 +17,15 @@ _LIVE = "live.js"
 
 def site_policy(*, compiles: bool = False) -> str:
     """Return the content security policy of a site's page: its own scripts and style, the icon in
-    it, and nothing else; the one trusted type is the address of `known_forms`' script. With
-    `compiles` its scripts may compile WebAssembly.
+    it, pictures that the scripts make, and nothing else; the one trusted type is the address of
+    `known_forms`' script. With `compiles` its scripts may compile WebAssembly.
     """
     return "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'" + " 'wasm-unsafe-eval'" * compiles,
             "style-src 'self'",
-            "img-src data:",
+            "img-src blob: data:",
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",

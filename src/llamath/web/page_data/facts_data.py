@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...analysis.size.memory.cache_bytes import kv_format
-from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, fact_sheet
+from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts
 from ...analysis.understand.model_origin import license_name, month_of
 from ...core.expr import Expr
-from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_flops, short_bytes, short_tokens
 
@@ -19,9 +18,8 @@ _MAX_SHAPES = 3
 _MAX_FORMULA_CHARS = 20_000
 
 
-def facts_data(model: FamilyModel) -> dict[str, Any]:
+def facts_data(facts: FactSheet) -> dict[str, Any]:
     """Return the data of the fact sheet."""
-    facts = fact_sheet(model)
     return {
         "origin": [
             safe(x)

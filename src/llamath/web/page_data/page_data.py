@@ -13,11 +13,13 @@ from ...analysis.learn.tour.tour import tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
+from ...analysis.understand.fact_sheet import fact_sheet
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
 from ...model import FamilyModel
+from ...render.svg.poster.poster_svg import FORMATS, poster_drawing
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from ..forms.design_data import build_design
@@ -171,7 +173,7 @@ def _comparison(a: FamilyModel, b: FamilyModel) -> dict[str, Any]:
 
 
 def _model(model: FamilyModel) -> dict[str, Any]:
-    counts = model.count
+    counts, facts = model.count, fact_sheet(model)
     memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
     sized, trained = sizes(model, memory_by_dtype), training(model)
@@ -198,7 +200,10 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         "attention": build_attention(model),
         "counts": list(_counts(model)),
         "source": safe(model.source),
-        "facts": facts_data(model),
+        "facts": facts_data(facts),
+        "posters": {
+            name: [poster_drawing(facts, name), *form.pixels] for name, form in FORMATS.items()
+        },
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "name": safe(model.name),
         "notes": [safe(x, 500) for x in model.notes],

@@ -55,14 +55,11 @@ class Tiles(NamedTuple):
         if n > _MOST_TILES or (n > 1 and not self.gap):
             rows = -(-n // self.columns)
             return [(self.x, self.y, self.width * self.columns, self.height * rows)]
-        across, down = self.width + self.gap, self.height + self.gap
+        # equal steps once they are written, so that the page's data compress
+        x, y, width, height = (round(n, 1) for n in self[1:5])
+        across, down = round(width + self.gap, 1), round(height + self.gap, 1)
         return [
-            (
-                self.x + i % self.columns * across,
-                self.y + i // self.columns * down,
-                self.width,
-                self.height,
-            )
+            (x + i % self.columns * across, y + i // self.columns * down, width, height)
             for i in range(n)
         ]
 

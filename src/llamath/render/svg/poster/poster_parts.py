@@ -138,6 +138,8 @@ def _columns(
         least, most = (density, most) if used > room else (least, density)
     density = most
     each = tallest / (density * high)
+    if gap:  # equal steps once they are written, so that the page's data compress
+        each = int(each * 20) / 20
 
     def end(bar: Bar) -> _Column:
         width = end_width(_size(bar), density)
