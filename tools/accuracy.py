@@ -3,10 +3,12 @@ is out of date."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import llamath
 from accuracy_tables import Rows, figures, grid, table, wrap
@@ -23,6 +25,7 @@ from llamath.analysis.size.training.zero_states import PersistentState, persiste
 from llamath.analysis.storage.parallel_layout import WeightShard, pipeline_stages
 from llamath.hardware.kernel_rates import benchmark_sources
 from llamath.questions.layout import Layout
+from prediction_tables import FOLDER
 from published_engines import ENGINE_SECTIONS
 from published_runs import (
     DATA,
@@ -72,7 +75,9 @@ Megatron the microbatch) is the fastest choice that fits.
 ### Errors by source
 
 Mean of predicted over published rates, mean error, and range of errors. "Fit" are the runs whose
-predicted memory is at most that of the GPU.
+predicted memory is at most that of the GPU. Each run, with its layout and what its table does not
+say, is a row of `training_runs.jsonl` in the
+[conformance set](https://github.com/llamath/llamath/tree/main/conformance).
 """
 SAYS = {
     "wires": (
@@ -369,24 +374,49 @@ def tests() -> Iterator[str]:
         yield wrap(f"- {what} (`{path.relative_to(PAGE.parents[2] / 'tests')}`)", "  ")
 
 
-def runs(rows: Iterable[Found]) -> Rows:
-    for x in rows:
-        at = x.plan.layout
-        axes = " ".join(
-            f"{name.upper()}{n}"
-            for name in ("tp", "cp", "pp", "dp")
-            if (n := getattr(at, name)) > 1
-        )
-        way = f"{axes}, {at.microbatch}×{at.count}" + (
-            f", {at.interleave} runs" if at.interleave > 1 else ""
-        )
-        yield (
-            x.name,
-            way,
-            f"{x.printed:.0f}",
-            f"{x.predicted:.0f}",
-            f"{100 * x.error:+.1f}",
-        )
+def layout_text(x: Found | Throughput) -> str:
+    """Return a run's layout: axes, the size of a microbatch × their number, interleaved runs."""
+    at = x.plan.layout
+    axes = " ".join(
+        f"{name.upper()}{n}" for name in ("tp", "cp", "pp", "dp") if (n := getattr(at, name)) > 1
+    )
+    interleaved = f", {at.interleave} runs" if at.interleave > 1 else ""
+    return f"{axes}, {at.microbatch}×{at.count}{interleaved}"
+
+
+def run_row(x: Found | Throughput, table_: str, source: str, unit: str) -> dict[str, Any]:
+    """Return a training run as a row of conformance/training_runs.jsonl."""
+    printed, predicted = {unit: x.printed}, {unit: round(x.predicted, 1)}
+    if isinstance(x, Throughput):
+        predicted["memory_gib"] = round(x.plan.memory / 2**30, 1)
+        if x.memory is not None:
+            printed["memory_gib"] = x.memory
+    return {
+        "kind": "training run",
+        "source": source,
+        "model": x.name,
+        "name": table_,
+        "given": {"layout": layout_text(x)},
+        "printed": printed,
+        "llamath": llamath.__version__,
+        "predicted": predicted,
+        "difference_percent": {
+            name: round(100 * (predicted[name] / y - 1), 2) for name, y in printed.items()
+        },
+        "misses": [name for name, y in printed.items() if round(predicted[name]) != round(y)],
+    }
+
+
+def run_lines(tables: Mapping[str, Sequence[Found | Throughput]]) -> str:
+    """Return all training runs as JSON lines."""
+    about = {name: (DATA[key], "tflops_of_a_gpu") for name, key, _ in RUNS}
+    about |= {x["title"]: (x, "tokens_per_second_of_a_gpu") for x in PUBLISHED.values()}
+    lines = []
+    for name, rows in tables.items():
+        facts, unit = about[name]
+        source = f"{facts['source']}; {facts['note']}" if facts.get("note") else facts["source"]
+        lines += [json.dumps(run_row(x, name, source, unit), ensure_ascii=False) for x in rows]
+    return "".join(f"{x}\n" for x in lines)
 
 
 def summary(tables: Mapping[str, Sequence[Found | Throughput]]) -> Iterator[str]:
@@ -406,42 +436,6 @@ def summary(tables: Mapping[str, Sequence[Found | Throughput]]) -> Iterator[str]
             )
         )
     yield from table(("table", "runs", "ratio", "error, %", "range, %", "fit"), rows)
-
-
-def rates(predictions: Sequence[Throughput]) -> Iterator[str]:
-    """Yield a table of runs, or, if they differ in tokens or GPUs alone, of their errors."""
-    if all(x.name.endswith(" tokens") for x in predictions):
-        yield from error_grid(predictions)
-        return
-    rows = (
-        (
-            x.name,
-            f"{x.printed:,.0f}",
-            f"{x.predicted:,.0f}",
-            f"{100 * x.error:+.1f}",
-            f"{x.plan.memory / 2**30:.1f}" + ("" if x.memory is None else f" ({x.memory:g})"),
-        )
-        for x in predictions
-    )
-    yield from table(("run", "published", "predicted", "error, %", "GiB"), rows)
-
-
-def error_grid(predictions: Sequence[Throughput]) -> Iterator[str]:
-    """Yield a table of errors: a row for each model, a column for each number of GPUs, or of
-    tokens if all runs have as many GPUs."""
-    on_one = len({x.plan.layout.gpus for x in predictions}) == 1
-    cells: dict[tuple[str, int], list[str]] = {}
-    lengths = set()
-    for x in predictions:
-        model, _, tokens = x.name.removesuffix(" tokens").partition(", ")
-        lengths.add(tokens)
-        column = int(tokens.replace(",", "")) if on_one else x.plan.layout.gpus
-        cells.setdefault((model, column), []).append(f"{100 * x.error:+.1f}")
-    models = list(dict.fromkeys(model for model, _ in cells))
-    columns = sorted({column for _, column in cells})
-    rows = ([x, *(", ".join(cells.get((x, n), ())) for n in columns)] for x in models)
-    unit = "tokens" if on_one else f"{', '.join(lengths)} tokens, GPUs"
-    yield from table((f"error, %; {unit}", *(f"{n:,}" for n in columns)), rows)
 
 
 SECTIONS: tuple[tuple[str, str, Callable[[], Iterable[str]]], ...] = (
@@ -473,7 +467,8 @@ _RECIPE_TEXT = (
 )
 
 
-def page() -> str:
+def page() -> tuple[str, str]:
+    """Return the page, and the training runs as JSON lines."""
     lines = [HEAD, "## Exact: equal, or equal to the printed digits", ""]
     for title, key, body in SECTIONS:
         lines += [f"### {title}", "", wrap(f"{DATA[key]['source']}."), "", *body(), ""]
@@ -514,31 +509,6 @@ def page() -> str:
     header = ("recipe", "loss", "published", "llamath", "error, %")
     lines += [*table(header, training_memory()), ""]
     lines += [
-        "### TFLOP/s of a GPU",
-        "",
-        "A layout ends with the size of a microbatch × their number, and interleaved runs.",
-        "",
-    ]
-    for name, key, _ in RUNS:
-        note = f"; {DATA[key]['note']}" if "note" in DATA[key] else ""
-        lines += [f"**{name}.** {DATA[key]['source']}{note}."]
-        lines[-1:] = [wrap(lines[-1]), ""]
-        header = ("run", "layout", "published", "predicted", "error, %")
-        lines += [*table(header, runs(tables[name])), ""]
-    lines += [
-        "### Tokens per second and GPU",
-        "",
-        "GiB of a GPU are predicted, in parentheses as printed. Of MPT, the errors are shown.",
-        "",
-    ]
-    shown = ""
-    for x in PUBLISHED.values():
-        about = f"{x['source']}: {x['note']}"
-        new = about.removeprefix(shown).lstrip("; ") if shown else about
-        shown = about
-        lines += [wrap(f"**{x['title']}.** {new}.".replace("** .", "**")), ""]
-        lines += [*rates(published[x["title"]]), ""]
-    lines += [
         "### Llama 3's layouts among those that `plan` ranks for their clusters",
         "",
         *table(("run", "rank"), _ranks()),
@@ -549,7 +519,7 @@ def page() -> str:
         predicted=beyond.predicted, printed=beyond.printed, source=DATA["deepseek"]["source"]
     )
     lines += ["## What is not modeled", "", "\n\n".join(map(wrap, tail.split("\n\n"))), ""]
-    return "\n".join(lines)
+    return "\n".join(lines), run_lines(tables | published)
 
 
 PLACES = {
@@ -584,15 +554,15 @@ def _ranks() -> Rows:
 
 
 def main() -> int:
-    fresh = page()
-    if PAGE.exists() and PAGE.read_text() == fresh:
+    fresh = dict(zip((PAGE, FOLDER / "training_runs.jsonl"), page(), strict=True))
+    stale = [x for x, text in fresh.items() if not x.exists() or x.read_text() != text]
+    if "--check" not in sys.argv:
+        for path in stale:
+            path.write_text(fresh[path])
         return 0
-    if "--check" in sys.argv:
-        print(f"{PAGE.name} is out of date; run python tools/accuracy.py", file=sys.stderr)
-        return 1
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(fresh)
-    return 0
+    for path in stale:
+        print(f"{path.name} is out of date; run python tools/accuracy.py", file=sys.stderr)
+    return int(bool(stale))
 
 
 if __name__ == "__main__":

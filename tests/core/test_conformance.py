@@ -35,6 +35,7 @@ FILES = {
     "models.jsonl": "model",
     "engine_logs.jsonl": "prediction",
     "published_sizes.jsonl": "prediction",
+    "training_runs.jsonl": "prediction",
 }
 
 
