@@ -100,6 +100,12 @@ class KinshipReport(Report):
         return self.relatives[0].text(safe(self.model.name, 60))
 
     @property
+    def headline(self) -> str:
+        """How many presets were compared."""
+        found = format_count(self.compared, "preset")
+        return f"{safe(self.model.name, 60)}: the nearest of {found} by architecture"
+
+    @property
     def entries(self) -> Sequence[Relative]:
         """The nearest presets."""
         return self.relatives
@@ -117,8 +123,7 @@ class KinshipReport(Report):
             if x.causes:
                 yield Text(f"{format_signed(x.delta)}: {_causes(x)}", "dim", indent="  ")
         yield Text("")
-        found = format_count(self.compared, "preset")
-        yield Text(f"of {found}: {METHOD}", "dim", hanging="  ")
+        yield Text(f"method: {METHOD}", "dim")
 
 
 def _causes(x: Relative) -> str:

@@ -368,6 +368,7 @@ _NOTABLE = frozenset(
         *("experts.expert_groups", "experts.correction"),
     )
 )
+_NO_NAMES = (YES, NO, "attention")
 _NOTABLE_VALUES = {
     _TITLES["mixer"]: "{}",
     _TITLES["rope.class"]: "{} scaling of RoPE",
@@ -382,7 +383,7 @@ def notable_traits(structure: Structure) -> Iterator[str]:
         if title in _NOTABLE and values != {NO}:
             yield title
         elif title in _NOTABLE_VALUES and path not in _ROLES:
-            yield from (_NOTABLE_VALUES[title].format(x) for x in values if x not in (YES, NO))
+            yield from (_NOTABLE_VALUES[title].format(x) for x in values if x not in _NO_NAMES)
         elif path == "kinds" and "experts" in values:
             yield "experts"
         elif path in ("vision", "audio") and YES in values:
