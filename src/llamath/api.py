@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .analysis.understand.count.state_dict_count import TensorCountReport
     from .analysis.understand.count.weight_names import NamesReport
     from .analysis.understand.design.design_report import DesignReport
+    from .analysis.understand.diff.kinship import KinshipReport
     from .analysis.understand.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.understand.explain import Explanation
     from .analysis.understand.fact_sheet import FactSheet
@@ -119,6 +120,15 @@ _MAX_PLACED = 64
 @overload
 def diff(
     a: Source,
+    /,
+    *,
+    changes: Mapping[str, Any] | None = None,
+    via: Via | None = None,
+    nearest: Literal[True],
+) -> KinshipReport: ...
+@overload
+def diff(
+    a: Source,
     b: Source | None = None,
     /,
     *,
@@ -142,18 +152,28 @@ def diff(
     *more: Source,
     changes: Mapping[str, Any] | None = None,
     via: Via | None = None,
-) -> DiffReport | MultiDiffReport:
+    nearest: bool = False,
+) -> DiffReport | MultiDiffReport | KinshipReport:
     """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys
     that differ.
 
     `changes` replaces configuration keys of the last model; with one model, it is compared with
     itself under these changes. Of three or more models, each is compared with the first.
     `via="transformers"` builds models of unknown families, which are compared by the names and
-    shapes of their tensors.
+    shapes of their tensors. `nearest` compares one model with every preset by architecture, and
+    returns those from which the fewest changes make it.
     """
     from .analysis.understand.diff.model_diff import MultiDiffReport
     from .analysis.understand.diff.state_dict_diff import diff_models as compare
 
+    if nearest:
+        from .analysis.understand.diff.kinship import nearest_presets
+
+        model = _load_or_build(a, via, changes)
+        if b is not None or isinstance(model, TensorModel):
+            what = "two models" if b is not None else f"{model.name}, whose family is not known"
+            raise LlamathError(f"the nearest presets are those of one known model, found {what}")
+        return nearest_presets(model)
     if b is None and not changes:
         raise LlamathError(
             "diff needs a second model or changes",
