@@ -4,7 +4,7 @@
 # make lint       style, types, and the output shown in the docs   make docs       regenerate the output shown in the docs
 # make format     format Python, C++ and the page at 100 columns
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
-# make site       build the documentation site, with the gallery, into site/
+# make site       build the documentation site, with the gallery, into site/; with SITE_URL=https://… links to it show pictures
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
 # make wasm       compile the engine of pages to WebAssembly (checking and testing it does not need the compiler)
 # make sanitize   the native engine under the address and undefined-behavior sanitizers: random shapes, mutated configs and programs
@@ -174,9 +174,9 @@ wasm: $(VENV)/.engine
 
 # Links between pages are checked: a broken one is an error
 site: $(VENV)/.engine
-	@$(call install,site,sphinx myst-parser furo sphinx-copybutton)
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
-	$(BIN)/llamath export -o site/gallery --force
+	@$(call install,site,sphinx myst-parser furo sphinx-copybutton resvg-py)
+	SITE_URL=$(SITE_URL) $(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+	$(BIN)/llamath export -o site/gallery --force $(if $(SITE_URL),--poster $(SITE_URL)/gallery)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from html import escape, unescape
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ PROJECT_PAGES = {
 }
 """Files at the root that are pages of the site, with the names of their pages under project/."""
 
+POSTER = "llama-3-8b"
+"""The model whose poster links to the documentation show."""
+
 project = "llamath"
 author = "the llamath authors"
 copyright = "the llamath authors, Apache-2.0"  # noqa: A001, the name that Sphinx reads
@@ -28,6 +32,7 @@ html_theme = "furo"
 html_title = f"llamath {release}"
 html_static_path = ["_static"]
 html_css_files = ["llamath.css"]
+html_baseurl = os.environ.get("SITE_URL", "")  # where the site will be, if it is known
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {
@@ -125,6 +130,42 @@ def rewrite_source(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG
         source[0] = f"---\nno-search: true\n---\n\n{source[0]}"
 
 
+def link_preview(title: str, body: str, site: str) -> str:
+    """Return the elements by which a link to a page shows its beginning, and a poster of the
+    gallery if the address of the site is known.
+    """
+    first = re.search("<p>(.*?)</p>", body, re.DOTALL)
+    text = " ".join(unescape(re.sub("<[^>]*>", "", first[1] if first else "")).split())
+    elements = [
+        ("og:title", unescape(re.sub("<[^>]*>", "", title))),
+        ("og:description", text if len(text) <= 200 else f"{text[:199]}…"),
+    ]
+    if site:
+        elements += [
+            ("og:image", f"{site.rstrip('/')}/gallery/models/{POSTER}.png"),
+            ("og:image:width", "1200"),
+            ("og:image:height", "630"),
+            ("og:image:alt", f"The poster of {POSTER}"),
+        ]
+    return "\n".join(
+        f'<meta property="{name}" content="{escape(content)}">' for name, content in elements
+    )
+
+
+def add_link_preview(
+    app: Any,  # noqa: ARG001
+    name: str,  # noqa: ARG001
+    template: str,  # noqa: ARG001
+    context: dict[str, Any],
+    document: Any,
+) -> None:
+    """Add the preview to the head of a page."""
+    if document is not None:
+        preview = link_preview(context["title"], context["body"], html_baseurl)
+        context["metatags"] = f"{context.get('metatags', '')}\n{preview}"
+
+
 def setup(app: Any) -> None:
     """Connect with Sphinx."""
     app.connect("source-read", rewrite_source)
+    app.connect("html-page-context", add_link_preview)

@@ -1,4 +1,4 @@
-"""Write the pictures of docs/concepts that show a formula: `concept_pictures.py`."""
+"""Write the SVG pictures of the docs, formulas and the poster of README: `concept_pictures.py`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from itertools import pairwise
 from math import cos, exp, hypot, pi, sin, sqrt
 from pathlib import Path
 
+from llamath import load
+from llamath.analysis.understand.fact_sheet import fact_sheet
+from llamath.render.svg.poster.poster_svg import poster_svg
 from llamath.render.svg.svg_shapes import line, path, rect, svg_document, text
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -173,14 +176,20 @@ def temperature() -> str:
     )
 
 
+def poster() -> str:
+    """Return the poster that README shows."""
+    return poster_svg(fact_sheet(load("deepseek-v3")))
+
+
 PICTURES: dict[str, Callable[[], str]] = {
-    x.__name__: x for x in (attention, rotation, activation, temperature)
+    **{f"formula-{x.__name__}": x for x in (attention, rotation, activation, temperature)},
+    "poster": poster,
 }
 
 
 def file_of(name: str) -> Path:
     """Return where a picture is kept."""
-    return IMAGES / f"formula-{name}.svg"
+    return IMAGES / f"{name}.svg"
 
 
 if __name__ == "__main__":

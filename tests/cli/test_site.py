@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from html import unescape
@@ -114,6 +115,22 @@ def test_the_front_page_shows_a_live_page(site: Path) -> None:
     shown = re.findall(r'<iframe class="live" src="([^"]+)"', (site / "index.html").read_text())
     assert shown == ["gallery/models/embedded.html"] and set(shown) < APART
     assert site_files._LINK.format(id="llama-3-8b") == "models/llama-3-8b.html"
+
+
+@pytest.mark.slow
+def test_links_to_pages_show_their_beginning(site: Path) -> None:
+    page = (site / "reference/export.html").read_text()
+    assert '<meta property="og:title" content="llamath export">' in page
+    assert re.search('<meta property="og:description" content="Write the page of one model,', page)
+    assert "og:image" not in page, "the address of the site is not known"
+
+
+def test_preview_of_a_site_with_an_address_is_a_poster() -> None:
+    conf = runpy.run_path(str(DOCS / "conf.py"))
+    tags = conf["link_preview"]('A "b" <c>', "<p>x &lt; <b>1</b>\n2</p>", "https://example.org/")
+    address = f"https://example.org/gallery/{site_files._LINK.format(id=conf['POSTER'])}"
+    assert f'"og:image" content="{address.replace(".html", ".png")}"' in tags
+    assert 'content="A &quot;b&quot; "' in tags and 'content="x &lt; 1 2"' in tags
 
 
 def test_twenty_questions_have_a_command_each() -> None:

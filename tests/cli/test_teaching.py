@@ -42,5 +42,5 @@ def test_each_worksheet_of_the_syllabus_is_written(
 
 
 @pytest.mark.parametrize("name", concept_pictures.PICTURES)
-def test_pictures_of_formulas_are_what_their_tool_draws(name: str) -> None:
+def test_pictures_of_the_docs_are_what_their_tool_draws(name: str) -> None:
     assert concept_pictures.file_of(name).read_text() == concept_pictures.PICTURES[name]()

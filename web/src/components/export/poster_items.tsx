@@ -42,9 +42,11 @@ export function PosterItems({ model, close }: { model: ModelData; close: () => v
 					choose={setTheme}
 				/>
 			</p>
-			{Object.keys(model.posters as Record<string, Poster>).map((name) => (
+			{Object.entries(model.posters as Record<string, Poster>).map(([name, [, ...size]]) => (
 				<p class="export-row" key={name}>
-					<span class="caption">{name === "a3" ? "A3" : name}</span>
+					<span class="caption">
+						{name === "a3" ? "A3" : `${name}, ${size.join(" × ")}`}
+					</span>
 					{["SVG", "PNG"].map((format) => (
 						<button
 							key={format}

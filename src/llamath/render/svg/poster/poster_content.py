@@ -188,7 +188,7 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
     names = _NAMES | {"attn": _mixer_name(facts, mixes)}
     placed = tuple(
         MatrixGroup(_heading(names, key, groups), short_count(sizes[key]), 0, tuple(matrices))
-        for key, matrices in groups.items()
+        for key, matrices in sorted(groups.items(), key=lambda x: x[0] == "experts")
     )
     n = int(section.times)
     like = " like it" if len(layers) > 1 else ""
