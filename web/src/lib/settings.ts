@@ -132,6 +132,11 @@ export const SETTINGS = {
 		"plate",
 	]),
 	tour: setting(place, "", ["plate"]),
+	// a link names a model and exercises; what it has in their place is said
+	quiz: setting(cut(80), "", ["plate"]),
+	answers: setting(matching(/^p?\d{1,3}-[^_]{1,60}(_p?\d{1,3}-[^_]{1,60}){0,400}$/), "", [
+		"plate",
+	]),
 	kind_a: setting(place, "", ["compare"]),
 	kind_b: setting(place, "", ["compare"]),
 	pass: setting(listed("prompt", "next"), "prompt", ["block"]),

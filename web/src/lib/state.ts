@@ -68,9 +68,10 @@ const isSizing = (name: SettingName) => SETTINGS[name].parts.some((x) => SIZING.
 /** The names of those that the last step has changed. */
 let lastStep = "";
 
-/** Beginning and ending the tour are steps, its stops are not. */
-const isTourStep = ({ tour }: Partial<State>) =>
-	tour !== undefined && (tour === null) !== (state.tour === null);
+/** Beginning and ending the tour or the quiz are steps, their stops and answers are not. */
+const isTourStep = ({ tour, quiz }: Partial<State>) =>
+	(tour !== undefined && (tour === null) !== (state.tour === null)) ||
+	(quiz !== undefined && (quiz === "") !== (state.quiz === ""));
 
 /** What a page without an address shows. */
 export const initialState: Readonly<State> = readState("");

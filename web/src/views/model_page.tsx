@@ -18,6 +18,8 @@ import { Plate, PlateSkyline } from "./plate/plate";
 import { PositionsSection } from "./positions/positions";
 import { SpeedSection } from "./speed/speed";
 import { Tensors } from "./tensors/tensors";
+import { WholeFields } from "./quiz/fields";
+import { QuizBar, QuizButton, WithQuiz } from "./quiz/quiz";
 import { Tour, TourButton, WithTour } from "./tour/tour";
 
 interface PageSection extends SectionLink {
@@ -92,27 +94,40 @@ export function ModelPage({ model }: { model: ModelData }) {
 		));
 	return (
 		<Minor.Provider value={isTiny(model) ? OF_TINY_MODELS : { sections: [], why: "" }}>
-			<Hero
-				model={model}
-				skyline={<PlateSkyline model={model} barHeight={barHeight} />}
-				live={liveViews.Bar && <liveViews.Bar model={model} />}
-				plate={
-					<>
-						<WithTour model={model}>
-							<Plate
-								model={model}
-								tour={<TourButton model={model} />}
-								whole={
-									<div class="plate-whole-wide">
-										<PlateSkyline model={model} barHeight={barHeight} hasLens />
-									</div>
-								}
-							/>
-						</WithTour>
-						<Tour model={model} />
-					</>
-				}
-			/>
+			<WithQuiz model={model}>
+				<Hero
+					model={model}
+					skyline={<PlateSkyline model={model} barHeight={barHeight} />}
+					live={liveViews.Bar && <liveViews.Bar model={model} />}
+					plate={
+						<>
+							<WithTour model={model}>
+								<Plate
+									model={model}
+									tour={
+										<span class="plate-modes">
+											<TourButton model={model} />
+											<QuizButton model={model} />
+										</span>
+									}
+									whole={
+										<div class="plate-whole-wide">
+											<PlateSkyline
+												model={model}
+												barHeight={barHeight}
+												hasLens
+											/>
+											<WholeFields />
+										</div>
+									}
+								/>
+							</WithTour>
+							<Tour model={model} />
+							<QuizBar />
+						</>
+					}
+				/>
+			</WithQuiz>
 			{drawn(all.slice(0, first))}
 			<div class="sized">
 				<SettingsBar model={model} />

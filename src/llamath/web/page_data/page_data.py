@@ -9,6 +9,8 @@ from importlib.metadata import version
 from typing import Any
 
 from ...analysis.learn.exercise import Exercise
+from ...analysis.learn.lessons.quiz_lesson import part_note, plate_parts, quiz_exercises
+from ...analysis.learn.study import ModelStudy
 from ...analysis.learn.tour.stop_questions import named_mistakes, stop_exercises
 from ...analysis.learn.tour.tour import tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
@@ -144,6 +146,8 @@ def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
 
 
 _FROM_CONFIG, _FAMILY_DEFAULT = "from the config", "the default of the family"
+_MOST_MISTAKES = 6
+"""Named for a sum of "Count it yourself"; a single product invites fewer."""
 _ANSWER = "answer"
 """The variable of a mistake's expression that stands for the right answer."""
 _MAX_FORMULA_CHARS = 20_000
@@ -182,6 +186,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     unmarked_data = {  # columns as wide as their numbers, wrong numbers, and what was searched for
         "design": build_design(model),
         "tour": list(_tour(model)),
+        "quiz": _quiz(model),
         "copy": model_texts(model),
         "posters": {
             name: [poster_drawing(facts, name), *form.pixels] for name, form in FORMATS.items()
@@ -221,6 +226,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         **parameters,
         "passes": passes,
         "tour": unmarked_data["tour"],
+        "quiz": unmarked_data["quiz"],
         "family": model.family.name,
         "attention": build_attention(model),
         "counts": list(_counts(model)),
@@ -254,14 +260,15 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
         }
 
 
-def _question(model: FamilyModel, x: Exercise, text: str) -> dict[str, Any]:
+def _question(model: FamilyModel, x: Exercise, text: str, most: int = 0) -> dict[str, Any]:
     """Return a question, its answer and its mistakes as expressions in letters; those that the
     model has not are given.
     """
     known = model.count.formula.letters
     answer = _in_letters(x.answer, x)
     mistakes = [
-        (_beside(answer, _in_letters(wrong, x)), mistake) for wrong, mistake in named_mistakes(x)
+        (_beside(answer, _in_letters(wrong, x)), mistake)
+        for wrong, mistake in named_mistakes(x, most)
     ]
     used = set(x.given).union(answer.variables, *(wrong.variables for wrong, _ in mistakes))
     return {
@@ -294,12 +301,44 @@ def _in_letters(number: Expr, x: Exercise) -> Expr:
     return found if is_known else Expr.const(int(number))
 
 
+def _quiz_id(model: FamilyModel) -> str:
+    """Return the model as an address names it: its preset, or its name in small letters."""
+    if model.preset is not None:
+        return model.preset.slug
+    return "-".join(re.findall(r"[a-z0-9.]+", model.name.lower()))[:80] or "model"
+
+
 def _beside(answer: Expr, wrong: Expr) -> Expr:
     """Return a wrong number by its difference from the answer, where that is shorter."""
     off = Expr.const(wrong - answer)
     if len(off.terms) + 1 >= len(wrong.terms):
         return wrong
     return Expr.variable(_ANSWER, int(answer)) + off
+
+
+def _quiz(model: FamilyModel) -> dict[str, Any]:
+    """Return what "Count it yourself" asks: of the parts of the picture, and beyond it."""
+    study = ModelStudy.of(model)
+
+    def question(x: Exercise) -> dict[str, Any]:
+        most = _MOST_MISTAKES if len(x.account.products) > 1 else 0
+        return _question(model, x, safe(x.text, 500), most) | {"unit": x.unit}
+
+    return {
+        "id": _quiz_id(model),
+        "note": safe(part_note(study)),
+        "exercises": [question(x) for x in quiz_exercises(study)],
+        "parts": [
+            {
+                "name": safe(x.name),
+                "layer": x.layer,
+                "paths": list(x.paths),
+                "adds": _in_letters(x.adds.value, x.exercise).to_expression_json(),
+            }
+            | question(x.exercise)
+            for x in plate_parts(study)
+        ],
+    }
 
 
 def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:

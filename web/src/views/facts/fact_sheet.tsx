@@ -4,6 +4,7 @@ import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
 import { grouped, percent, shortFileSize } from "../../lib/format";
+import { useIsAsking } from "../quiz/quiz_data";
 import { CheckpointStatus } from "./checkpoint_status";
 
 interface FactRow {
@@ -50,6 +51,7 @@ const countDerivation = (x: Count): Derivation => ({
 /** Everything above the facts: origin, name, description, and the number of parameters. */
 export function Intro({ model }: { model: ModelData }) {
 	const { origin, kinds, description } = factsOf(model);
+	const isAsking = useIsAsking();
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
 	return (
@@ -57,29 +59,38 @@ export function Intro({ model }: { model: ModelData }) {
 			<p class="eyebrow origin">{[...origin, kinds.join(", ")].join(" · ")}</p>
 			<h1>{model.name}</h1>
 			<p class="description">{description}</p>
-			<div class="hero-number">
-				<NumberButton derive={() => countDerivation(total)} label="parameters, rounded">
-					{model.everyday}
-				</NumberButton>
-				<p>
-					<strong>parameters</strong>
-					<NumberButton
-						derive={() => countDerivation(total)}
-						label="parameters"
-						data-part="parameters"
-					>
-						{grouped(total.value)}
-					</NumberButton>
-					{!active && <span>all active for every token</span>}
-				</p>
-			</div>
-			{active && (
-				<ActiveBar
-					total={total}
-					active={active}
-					others={model.counts.find((x) => x.name === "active without embeddings")}
-					hasExperts={model.experts !== null}
-				/>
+			{isAsking ? null : (
+				<>
+					<div class="hero-number">
+						<NumberButton
+							derive={() => countDerivation(total)}
+							label="parameters, rounded"
+						>
+							{model.everyday}
+						</NumberButton>
+						<p>
+							<strong>parameters</strong>
+							<NumberButton
+								derive={() => countDerivation(total)}
+								label="parameters"
+								data-part="parameters"
+							>
+								{grouped(total.value)}
+							</NumberButton>
+							{!active && <span>all active for every token</span>}
+						</p>
+					</div>
+					{active && (
+						<ActiveBar
+							total={total}
+							active={active}
+							others={model.counts.find(
+								(x) => x.name === "active without embeddings",
+							)}
+							hasExperts={model.experts !== null}
+						/>
+					)}
+				</>
 			)}
 		</div>
 	);
@@ -145,9 +156,13 @@ function ActiveBar({
 /** A text whose numbers stay with their units. */
 const withUnits = (text: string): string => text.replace(/(\d) (?=\p{L})/gu, "$1\u00a0");
 
+/** What "Count it yourself" asks for. */
+const ASKED = ["KV cache", "Decode"];
+
 /** The rows of facts, with the sizes of the weights where these are not elsewhere. */
 export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: boolean }) {
-	const { rows } = factsOf(model);
+	const isAsking = useIsAsking();
+	const rows = factsOf(model).rows.filter((x) => !isAsking || !ASKED.includes(x.name));
 	return (
 		<dl class="facts">
 			{rows.map((x, i) => (
@@ -159,7 +174,7 @@ export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: 
 					</dd>
 				</div>
 			))}
-			{hasWeights && <Weights model={model} />}
+			{hasWeights && !isAsking && <Weights model={model} />}
 		</dl>
 	);
 }

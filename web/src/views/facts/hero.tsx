@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
 import { useMedia } from "../../lib/use_media";
+import { useIsAsking } from "../quiz/quiz_data";
 import { FactRows, Intro, Source, Weights } from "./fact_sheet";
 import { RunsOn } from "./runs_on";
 
@@ -18,6 +19,7 @@ interface Props {
 const IS_BESIDE = "(min-width: 1400px)";
 
 export function Hero({ model, skyline, plate, live }: Props) {
+	const isAsking = useIsAsking();
 	const isBeside = useMedia(IS_BESIDE);
 	// beside a plate, the columns end at about the same height; a live model is before its facts
 	const isSourceUnder = isBeside ? !live : !!live;
@@ -29,7 +31,7 @@ export function Hero({ model, skyline, plate, live }: Props) {
 				<Intro model={model} />
 				{live && !isBeside && <div class="sheet-live">{live}</div>}
 				{skyline && <div class="hero-skyline">{skyline}</div>}
-				<RunsOn model={model} />
+				{!isAsking && <RunsOn model={model} />}
 				{!areFactsUnder && <FactRows model={model} hasWeights={!isSourceUnder} />}
 				{!isSourceUnder && source}
 			</div>
@@ -42,9 +44,11 @@ export function Hero({ model, skyline, plate, live }: Props) {
 							{areFactsUnder ? (
 								<FactRows model={model} hasWeights />
 							) : (
-								<dl>
-									<Weights model={model} />
-								</dl>
+								!isAsking && (
+									<dl>
+										<Weights model={model} />
+									</dl>
+								)
 							)}
 							{source}
 						</div>

@@ -6,9 +6,11 @@ import { grouped } from "../../lib/format";
 import { LiveMarksOfLayer } from "../../lib/live_views";
 import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
+import { isField, LayerFields, useIsOpen } from "../quiz/fields";
+import { useIsAsking } from "../quiz/quiz_data";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
-import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Label } from "./measure";
+import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Comparison, type Label } from "./measure";
 import { fill, textOn, tint, type Stage } from "./plate_model";
 
 interface Props {
@@ -20,6 +22,8 @@ interface Props {
 	letters: boolean;
 	scheme: string;
 	nameOf: (path: string) => string;
+	/** What it says further, such as where fields stand. */
+	other?: Comparison;
 	/** The step that a walk through the layer has reached. */
 	walked: string | null;
 	/** How many tokens the cache holds in the picture of the walk. */
@@ -54,12 +58,18 @@ export function useLayerLayout({
 	letters,
 	scheme,
 	nameOf,
+	other,
 }: Omit<Props, "walked" | "cachedCells" | "open">): LayerLayout {
 	const contracted = useMemo(() => contract(stage), [stage]);
 	return useMemo(
 		() =>
-			layoutLayer(contracted, { width: modelWidth, stage, letters, nameOf }, width, isPhone),
-		[contracted, modelWidth, width, isPhone, letters, scheme],
+			layoutLayer(
+				contracted,
+				{ width: modelWidth, stage, letters, nameOf, other },
+				width,
+				isPhone,
+			),
+		[contracted, modelWidth, width, isPhone, letters, scheme, other],
 	);
 }
 
@@ -69,6 +79,8 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 	const [focused, setFocused] = useState(0);
 	const svg = useRef<SVGSVGElement>(null);
 	const live = useContext(LiveMarksOfLayer);
+	const isAsking = useIsAsking();
+	const isOpen = useIsOpen();
 	const { stage, walked, open } = props;
 	const lit = useContext(LitSteps);
 	const idOf = (step: string) =>
@@ -111,7 +123,9 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 			height={layout.height}
 			viewBox={`0 0 ${layout.width} ${layout.height}`}
 			role="group"
-			aria-label={`${stage.name}: ${grouped(stage.parameters)} parameters`}
+			aria-label={
+				isAsking ? stage.name : `${stage.name}: ${grouped(stage.parameters)} parameters`
+			}
 			data-scale={layout.scale}
 		>
 			{layout.wires.map((x, i) => (
@@ -158,7 +172,12 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 					}
 					onKeyDown={(event) => onKey(event, i, x.node)}
 				>
-					<NodeShape placed={x} cachedCells={props.cachedCells} markOf={props.markOf} />
+					<NodeShape
+						placed={x}
+						cachedCells={props.cachedCells}
+						markOf={props.markOf}
+						isOpen={isOpen}
+					/>
 					{live?.ofNode(x)}
 				</g>
 			))}
@@ -173,6 +192,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 						<NodeShape placed={x} cachedCells={props.cachedCells} />
 					</g>
 				))}
+			<LayerFields layout={layout} />
 		</svg>
 	);
 }
@@ -358,13 +378,16 @@ function NodeShape({
 	placed,
 	cachedCells,
 	markOf,
+	isOpen,
 }: {
 	placed: Placed;
 	cachedCells: number;
 	markOf?: Props["markOf"];
+	/** Whether the number of a weight is asked for and not yet known. */
+	isOpen?: (path: string) => boolean;
 }) {
 	const { boxes, circle, bar, panel, cells, experts, heads, labels, w, h, node } = placed;
-	const isPale = (path: string) => markOf?.(node, path) === "same";
+	const isPale = (path: string) => isOpen?.(path) || markOf?.(node, path) === "same";
 	const corner = heads
 		? [heads.x + heads.w, heads.y]
 		: experts
@@ -403,7 +426,11 @@ function NodeShape({
 					width={bar.w}
 					height={bar.h}
 					rx={2}
-					style={{ fill: fill("norm") }}
+					style={
+						isPale(node.steps[0]?.uses[0]?.path ?? "")
+							? { fill: tint("norm"), stroke: fill("norm") }
+							: { fill: fill("norm") }
+					}
 				/>
 			)}
 			{boxes.map((x, i) => (
@@ -491,18 +518,20 @@ function NodeShape({
 					);
 				})}
 			{heads && <Heads {...heads} group={group} filled={cachedCells} />}
-			{labels.map((x, i) => {
-				const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
-				return (
-					<LabelText
-						key={i}
-						label={x}
-						isPale={box !== undefined && isPale(box.matrix.use.path)}
-						isCrossed={box?.ghost !== undefined}
-						isInPanel={panel !== undefined && !circle}
-					/>
-				);
-			})}
+			{labels
+				.filter((x) => !isField(x.text))
+				.map((x, i) => {
+					const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
+					return (
+						<LabelText
+							key={i}
+							label={x}
+							isPale={box !== undefined && isPale(box.matrix.use.path)}
+							isCrossed={box?.ghost !== undefined}
+							isInPanel={panel !== undefined && !circle}
+						/>
+					);
+				})}
 			{markOf && !boxes.length && corner && (
 				<Badge x={corner[0]!} y={corner[1]!} mark={markOf(node)} />
 			)}

@@ -2,7 +2,7 @@
 // block, matrix or head.
 import "./plate.css";
 import { Fragment, type ComponentChildren } from "preact";
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { SectionMenu } from "../../components/export/section_menu";
 import { NumberButton } from "../../components/number";
@@ -14,6 +14,8 @@ import { useRoving } from "../../lib/roving";
 import { parseLayer, type Scheme } from "../../lib/settings";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
+import { LayerField, roomForFields } from "../quiz/fields";
+import { AskingOf, useIsAsking } from "../quiz/quiz_data";
 import { BlockList, Totals } from "./block_list";
 import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
@@ -375,13 +377,16 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 	const rove = useRoving(blocks.length);
 	const blockOf = (name: string) =>
 		blocks.find((x) => x.steps.some((y) => y.name === name))?.name ?? blocks[0]?.name ?? "";
+	const isAsking = useIsAsking();
 	const openNode = (node: PlateNode, name: string, from: Element) =>
-		zoomTo(
-			node.matrices.length
-				? `${blockOf(name)}/${(node.matrices.find((x) => x.step.name === name) ?? node.matrices[0]!).step.name}`
-				: blockOf(name),
-			from,
-		);
+		isAsking
+			? fieldOf(node)?.focus()
+			: zoomTo(
+					node.matrices.length
+						? `${blockOf(name)}/${(node.matrices.find((x) => x.step.name === name) ?? node.matrices[0]!).step.name}`
+						: blockOf(name),
+					from,
+				);
 	const level = head !== null ? "head" : step ? "matrix" : block ? "block" : "layer";
 	const letters = state.shapes === "letters";
 	const sizes = kind?.sizes;
@@ -397,7 +402,13 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 					{step ? `, ${step.name}` : ""}
 					{unit ? `, ${unit} ${head}` : ""}
 				</h2>
-				{level === "layer" && sizes && (
+				{level === "layer" && sizes && isAsking && (
+					<span class="quiz-layer">
+						<small>parameters of this layer</small>
+						<LayerField parameters={sizes.parameters} />
+					</span>
+				)}
+				{level === "layer" && sizes && !isAsking && (
 					<span>
 						{kind.label === stage?.name ? "" : `${kind.label} · `}
 						<NumberButton
@@ -555,7 +566,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 								` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}
 						</p>
 					)}
-					<p class="plate-blocks no-export" data-roving>
+					<p class="plate-blocks no-export" data-roving hidden={isAsking}>
 						Every step:{" "}
 						{blocks.map((x, i) => (
 							<button
@@ -574,6 +585,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 				</div>
 			)}
 			{isLayer &&
+				!isAsking &&
 				stage &&
 				stage.steps.length > 0 &&
 				(level === "layer" || level === "block") && (
@@ -591,14 +603,27 @@ function OpenLayer({
 	list,
 	...props
 }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
-	const layout = useLayerLayout(props);
+	const asking = useContext(AskingOf);
+	const isAsking = asking !== null && !props.isPhone;
+	const other = useMemo(
+		() => (isAsking ? roomForFields(asking) : undefined),
+		[isAsking, props.stage],
+	);
+	const layout = useLayerLayout({ ...props, other });
 	// no slider changes the picture
 	const picture = useMemo(
 		() => <LayerPicture {...props} layout={layout} />,
-		[layout, props.walked, props.cachedCells],
+		[layout, props.walked, props.cachedCells, asking === null],
 	);
-	return <>{layout.width > props.width + 1 ? list : picture}</>;
+	return <>{layout.width > props.width + 1 && !isAsking ? list : picture}</>;
 }
+
+/** The field of one of a node's weights. */
+const fieldOf = (node: PlateNode): HTMLElement | null | undefined =>
+	node.steps
+		.flatMap((x) => x.uses)
+		.map((x) => document.querySelector<HTMLElement>(`[data-field="${CSS.escape(x.path)}"]`))
+		.find(Boolean);
 
 function sizesDerivation({ label, sizes }: LayerKind, key: "parameters" | "active"): Derivation {
 	const parts = sizes.groups
@@ -714,7 +739,7 @@ function zoomInFrom(target: Element | null): void {
 function zoomOutOnEscape(event: KeyboardEvent): void {
 	const isTyping = (event.target as Element).closest?.("input, select, textarea");
 	if (event.key !== "Escape" || event.defaultPrevented || isTyping) return;
-	if (appState.tour !== null || document.querySelector("dialog[open]")) return;
+	if (appState.tour !== null || appState.quiz || document.querySelector("dialog[open]")) return;
 	event.preventDefault();
 	zoomOut();
 }

@@ -5,6 +5,8 @@ import { grouped, shortCount } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { STACK_ORDER } from "../../lib/model_parts";
 import { onActivate } from "../../lib/roving";
+import { useIsAsked } from "../quiz/fields";
+import { useIsAsking } from "../quiz/quiz_data";
 import {
 	colorOf,
 	fill,
@@ -209,6 +211,8 @@ export function tallestBar(plate: PlateData): number {
 
 export function Skyline({ plate, width, barHeight, most, open, choose }: Props) {
 	const [hovered, setHovered] = useState<number | string | null>(null);
+	const isAsking = useIsAsking();
+	const isAsked = useIsAsked();
 	const {
 		count,
 		isSmall,
@@ -248,17 +252,19 @@ export function Skyline({ plate, width, barHeight, most, open, choose }: Props) 
 			kind.sizes.active === kind.sizes.parameters
 				? ""
 				: `, ${shortCount(kind.sizes.active)} active`;
+		if (isAsking) return `layer ${grouped(layer)}: ${kind.label}`;
 		return (
 			`layer ${grouped(layer)}: ${kind.label}, ${shortCount(kind.sizes.parameters)} ` +
 			`parameters${active}`
 		);
 	};
+	const textOf = (part: Part) => (isAsking ? part.name : partText(part));
 	const say =
 		hovered === null
 			? null
 			: typeof hovered === "number"
 				? describe(hovered)
-				: partText(place.get(hovered)![1]);
+				: textOf(place.get(hovered)![1]);
 	const onKey = (event: KeyboardEvent) => {
 		const step = {
 			ArrowRight: 1,
@@ -316,7 +322,7 @@ export function Skyline({ plate, width, barHeight, most, open, choose }: Props) 
 				{headline}
 			</text>
 			{bars.map((i) => (
-				<g key={i} data-bar={i}>
+				<g key={i} data-bar={i} class={isAsked("") ? "asked" : ""}>
 					<Bar
 						x={layerX(i)}
 						base={base}
@@ -360,10 +366,10 @@ export function Skyline({ plate, width, barHeight, most, open, choose }: Props) 
 				return (
 					<g
 						key={name}
-						class={`skyline-part${choosable ? " choosable" : ""}`}
+						class={`skyline-part${choosable ? " choosable" : ""}${isAsked(name) ? " asked" : ""}`}
 						tabindex={choosable && !isNorm ? 0 : undefined}
 						role={choosable && !isNorm ? "button" : "img"}
-						aria-label={partText(part)}
+						aria-label={textOf(part)}
 						data-part-name={name}
 						onPointerEnter={() => setHovered(name)}
 						onPointerLeave={() => setHovered(null)}

@@ -80,7 +80,8 @@ export const takeOrigin = (): DOMRect | null => {
 };
 
 export function zoomTo(zoom: string, from?: Element | null): void {
-	if (zoom === state.zoom) return;
+	// the levels show what is counted
+	if (zoom === state.zoom || state.quiz) return;
 	origin = from?.getBoundingClientRect() ?? null;
 	change({ zoom });
 }

@@ -98,7 +98,7 @@ export function TourButton({ model }: { model: ModelData }) {
 			type="button"
 			class="button primary tour-start no-print"
 			aria-expanded={isOpen}
-			onClick={() => change({ tour: isOpen ? null : 1 })}
+			onClick={() => change({ tour: isOpen ? null : 1, quiz: "" })}
 		>
 			{isOpen ? "End the tour" : `Follow one token: ${stops.length} stops`}
 		</button>

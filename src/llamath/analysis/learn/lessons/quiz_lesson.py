@@ -215,8 +215,14 @@ def quiz_text(study: ModelStudy) -> Iterator[str]:
     asked = len(quiz_exercises(study))
     yield f"{asked} questions about the sizes of {study.name}, its bytes, its cache and its FLOPs."
     yield "The page of the model asks the same under the same numbers, and for each part of it."
-    if study.model.text is not study.model:
-        yield "They are about its text model."
+    if note := part_note(study):
+        yield note
+
+
+def part_note(study: ModelStudy) -> str:
+    """Return what of a model is counted, if that is not the whole."""
+    is_whole = study.model.text is study.model
+    return "" if is_whole else f"All questions are about the text model of {study.name}."
 
 
 QUIZ_LESSON = Lesson(
