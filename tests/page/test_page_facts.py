@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from llamath.analysis.understand.fact_sheet import fact_sheet
-from llamath.web.page_data.facts_data import facts_data, short_bytes
+from llamath.utils.number_format import short_bytes
+from llamath.web.page_data.facts_data import facts_data
 from support.browser_page import Tab, at_widths, browser
 from support.page_models import model_of, page_of
 
@@ -29,7 +30,8 @@ SAMPLE = [
 @pytest.mark.parametrize("slug", SAMPLE)
 def test_rows_state_the_facts(slug: str) -> None:
     model = model_of(slug)
-    facts, data = fact_sheet(model), facts_data(model)
+    facts = fact_sheet(model)
+    data = facts_data(facts)
     values = {x["name"]: x["value"] for x in data["rows"]}
     assert values["Layers"] == f"{facts.layers:,}"
     assert values["Hidden size"] == f"{facts.width:,}"

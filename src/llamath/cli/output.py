@@ -201,18 +201,10 @@ class PictureFile:
     """The file that -o names: an SVG or a PNG, by its ending."""
 
     def __init__(self, path: str, overwrite: bool) -> None:
-        self._path, self._overwrite = path, overwrite
-        ending = os.path.splitext(path)[1].lower()
-        if ending not in (".svg", ".png"):
-            raise LlamathError(
-                f"-o: expected a name that ends in .svg or .png, found {safe(repr(path), 60)}",
-                hint="-o FILE.svg",
-            )
-        self._is_png = ending == ".png"
-        if self._is_png:
-            from ..render.png import check_png
+        from ..render.png import is_png
 
-            check_png()
+        self._path, self._overwrite = path, overwrite
+        self._is_png = is_png(path, "-o: ")
 
     def write(self, picture: str) -> None:
         """Write a picture, with the command that draws it below."""

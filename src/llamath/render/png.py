@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
 
-from ..utils.errors import LlamathError, MissingExtra
+from ..utils.errors import LlamathError, MissingExtra, safe
 
 _ZOOM = 2
 """Pixels of a length of 1 in the picture: enough for print at the width of a page."""
+_SIZE = re.compile(r'width="[^"]*" height="[^"]*"')
 _DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(?:  .*\n)*\}\n")
+
+
+def is_png(path: str, where: str = "") -> bool:
+    """Whether a file is to be a PNG, by the end of its name, or an SVG; another one is refused, and
+    so is a PNG that cannot be drawn here. `where` begins the error.
+    """
+    ending = os.path.splitext(path)[1].lower()
+    if ending not in (".svg", ".png"):
+        raise LlamathError(
+            f"{where}expected a name that ends in .svg or .png, found {safe(repr(path), 60)}",
+            hint="a name such as picture.svg",
+        )
+    if ending == ".png":
+        check_png()
+    return ending == ".png"
 
 
 def check_png() -> None:
@@ -19,9 +36,9 @@ def check_png() -> None:
         raise MissingExtra("resvg_py", "png") from None
 
 
-def svg_to_png(svg: str) -> bytes:
-    """Return one of this package's SVG pictures as PNG, in its light colors and at twice its
-    size.
+def svg_to_png(svg: str, size: tuple[int, int] | None = None) -> bytes:
+    """Return one of this package's SVG pictures as PNG, in its light colors, of a size in pixels,
+    or at twice its own.
     """
     from resvg_py import svg_to_bytes
 
@@ -31,7 +48,10 @@ def svg_to_png(svg: str) -> bytes:
             "no font for the text of the picture is installed",
             hint="install DejaVu Sans (fonts-dejavu-core)",
         )
-    return bytes(svg_to_bytes(svg_string=_DARK.sub("", svg), zoom=_ZOOM))
+    svg, zoom = _DARK.sub("", svg), _ZOOM
+    if size is not None:  # one in millimeters would be rounded twice
+        svg, zoom = _SIZE.sub('width="{}" height="{}"'.format(*size), svg, count=1), 1
+    return bytes(svg_to_bytes(svg_string=svg, zoom=zoom))
 
 
 def _has_fonts() -> bool:

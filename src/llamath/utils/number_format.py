@@ -60,6 +60,27 @@ def format_bytes(size: int) -> str:
     return f"{format_giga(size, 10**9)} GB ({format_giga(size, 2**30)} GiB)"
 
 
+def short_tokens(tokens: int) -> str:
+    """Return a number of tokens as in the names of models: 128k is 131,072; any other in full."""
+    n = int(tokens)
+    return mark(f"{n // 1024:,}k" if n >= 1024 and n % 1024 == 0 else f"{n:,}", "tokens", tokens)
+
+
+def short_bytes(size: int) -> str:
+    """Return bytes in binary units to three digits: 128 KiB, 10.7 GiB."""
+    n = int(size)
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if n >= unit:
+            value = n / unit
+            text = (
+                f"{value:,.0f} {name}"
+                if value >= 99.95 or value == int(value)
+                else f"{value:.3g} {name}"
+            )
+            return mark(text, "bytes", size)
+    return mark(f"{n:,} B", "bytes", size)
+
+
 def format_count(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its noun: `1 file`, `1,024 tokens`; `plural` is for nouns that do not
     take an s.

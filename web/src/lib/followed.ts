@@ -3,7 +3,7 @@
 import type { ModelData } from "./data";
 
 /** Left out of every model with other letters. */
-const SEARCHED = ["tour", "copy", "parallel", "checkpoint", "live"];
+const SEARCHED = ["tour", "copy", "posters", "parallel", "checkpoint", "live"];
 /** Rows of whole blocks of this many weights have types by layer. */
 const MIXED = 256;
 

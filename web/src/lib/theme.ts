@@ -25,6 +25,16 @@ function show(theme: string): void {
 
 export const applyTheme = (): void => show(shownTheme());
 
+/** Calls `make` with the page in a theme. */
+export function inTheme<T>(theme: string, make: () => T): T {
+	document.documentElement.dataset.theme = theme;
+	try {
+		return make();
+	} finally {
+		applyTheme();
+	}
+}
+
 for (const x of [dark, forced]) x.addEventListener("change", applyTheme);
 // paper is white
 whilePrinting(() => show("light"), applyTheme);

@@ -4,32 +4,19 @@ shapes of its weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from ...analysis.understand.fact_sheet import FactSheet, fact_sheet
+from ...analysis.understand.model_bars import COMPONENTS, Bar, model_bars
+from ...analysis.understand.model_origin import license_name
 from ...catalog import Preset
-from ...core.parameter_count import Section
-from ...core.tree import TOWER_GROUPS, fold
 from ...model import FamilyModel
 from ...utils.errors import LlamathError, safe
-from ..page_data.facts_data import format_name, license_name, short_title
+from ..page_data.facts_data import format_name, short_title
 
-_COLOURS = {
-    "embedding": "embed",
-    "attention": "attn",
-    "mixer": "attn",
-    "mlp": "ffn",
-    "experts": "experts",
-    "router": "router",
-    "norm": "norm",
-    "head": "head",
-    **dict.fromkeys(TOWER_GROUPS, "vision"),
-}
-"""The group of a weight → its colour in all views."""
 _STACKING = ("experts", "router", "ffn", "attn", "norm", "vision", "embed", "head")
 """The parts of a bar from its foot upwards."""
-_AFTER_LAYERS = ("norm", "contract", "collapse", "head")
 _MAX_EXACT = 2**53
 """Larger integers are sent as text, as JSON numbers of browsers are not exact beyond."""
 
@@ -133,55 +120,20 @@ def _picture(model: FamilyModel) -> dict[str, Any]:
     """Return bars to scale: towers, embedding, the layers in order as runs of one kind, norm and
     head; parts as [colour, all, active].
     """
-    layers = [x for x in model.count.sections if x.name == "layers"]
-    places = sorted(
-        (start, last, step, kind)
-        for kind, x in enumerate(layers)
-        for start, last, step in x.indices
-    )
-    order: dict[int, int] = {}
-    for start, last, step, kind in places:
-        order |= dict.fromkeys(range(start, last + 1, step), kind)
-    runs: list[list[int]] = []
-    for _, kind in sorted(order.items()):
-        if runs and runs[-1][0] == kind:
-            runs[-1][1] += 1
-        else:
-            runs.append([kind, 1])
-    shares = {
-        x.pattern.removeprefix("layers.{l}."): (int(x.active), int(x.copies))
-        for x in fold(model.tree)
-        if x.num_experts
-    }
-    outside = {
-        x.name: bar
-        for x in model.count.sections
-        if x.name not in ("layers", *model.tree.excluded) and (bar := _bar(x, shares))
-    }
+    bars = model_bars(model)
     return {
-        "before": [bar for name, bar in outside.items() if name not in _AFTER_LAYERS],
-        "kinds": [_bar(x, shares) for x in layers],
-        "runs": runs,
-        "after": [bar for name, bar in outside.items() if name in _AFTER_LAYERS],
+        "before": [_stacked(x) for x in bars.before],
+        "kinds": [_stacked(x) for x in bars.kinds],
+        "runs": [list(x) for x in bars.runs],
+        "after": [_stacked(x) for x in bars.after],
     }
 
 
-def _bar(section: Section, shares: Mapping[str, tuple[int, int]]) -> list[list[Any]]:
-    """Return the parts of a bar from its foot: colour, parameters, and those that one token
-    uses.
-    """
-    parts: dict[str, list[int]] = {}
-    times = 1 if section.name == "layers" else int(section.times)
-    for row in section.rows:
-        colour = _COLOURS.get(row.group, "ffn")
-        n = row.parameters * times
-        whole, active = parts.setdefault(colour, [0, 0])
-        used, copies = shares.get(row.pattern, (1, 1))
-        parts[colour] = [whole + n, active + n * used // copies]
+def _stacked(bar: Bar) -> list[list[Any]]:
+    """Return the parts of a bar from its foot."""
     return [
-        [colour, _number(parts[colour][0]), _number(parts[colour][1])]
-        for colour in _STACKING
-        if parts.get(colour, [0])[0]
+        [x.component, _number(x.parameters), _number(x.active)]
+        for x in sorted(bar, key=lambda x: _STACKING.index(x.component))
     ]
 
 
@@ -197,5 +149,5 @@ def _shapes(model: FamilyModel) -> Iterator[list[Any]]:
                 path,
                 [_number(int(x)) for x in row.weight.shape],
                 copies,
-                _COLOURS.get(row.group, "ffn"),
+                COMPONENTS.get(row.group, "ffn"),
             ]

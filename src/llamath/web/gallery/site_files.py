@@ -17,11 +17,14 @@ from multiprocessing import get_context
 from typing import Any, ClassVar
 
 from ...analysis.understand.diff.model_diff import diff
+from ...analysis.understand.fact_sheet import fact_sheet
 from ...catalog import slugs
 from ...core.tree import CountedOnly
 from ...embedded import MODEL_NAME
 from ...model import FamilyModel
+from ...render.png import check_png, svg_to_png
 from ...render.report import Report
+from ...render.svg.poster.poster_svg import FORMATS, PREVIEW, poster_svg
 from ...render.tables import Column, Table
 from ...utils.errors import Argument, LlamathError, safe, writing
 from ...utils.number_format import format_count
@@ -43,6 +46,7 @@ _COLUMNS = (
     Column("left out", "count", "left_out"),
 )
 _LINK = "models/{id}.html"
+_URL = re.compile(r"https?://[!#-;=?-~]{1,500}")
 _MOST_COMPARED = 8
 """The most models of a gallery that has the causes of the difference of each pair."""
 _Written = tuple[dict[str, Any], dict[str, Any] | None]
@@ -85,6 +89,7 @@ def write_gallery(
     folder: str,
     sources: Sequence[str] = (),
     *,
+    poster: str = "",
     force: bool = False,
     processes: int | None = None,
     on_progress: _OnProgress | None = None,
@@ -93,8 +98,10 @@ def write_gallery(
 
     A folder that is a gallery is replaced, and keeps the files that are not of the gallery; any
     other folder that is not empty is refused unless `force` is given, which overwrites the files of
-    the same names.
+    the same names. With the address at which it will be as `poster`, each page has a picture, which
+    links to it show; `wide` is for an address that is not known.
     """
+    address = _address(poster)
     folder = os.path.realpath(folder)
     old_files = _check_folder(folder, force)
     # what is written into a folder is moved within it, and so on one disk; a whole gallery takes
@@ -108,7 +115,7 @@ def write_gallery(
                 os.mkdir(top)
                 created.append(top)
             new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
-        found = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
+        found = _write_pages(new, sources, address, processes, on_progress or (lambda *_: None))
         written = [x for x in found if x is not None]
         entries = [entry for entry, _ in written]
         causes = _causes(_ids_of(sources)) if 1 < len(sources) <= _MOST_COMPARED else {}
@@ -166,8 +173,28 @@ def _check_folder(folder: str, force: bool) -> list[str]:
     return []
 
 
+def _address(poster: str) -> str | None:
+    """Return where the pictures of pages are, as crawlers want it, in full, or from a page if its
+    address is not known; None without pictures.
+    """
+    if not poster:
+        return None
+    if not _URL.fullmatch(poster) and poster != PREVIEW:
+        raise LlamathError(
+            "expected the address at which the gallery will be, "
+            f"https://example.org/models, found {safe(repr(poster), 200)}",
+            hint=f"{Argument('poster', PREVIEW)} if it is not known",
+        )
+    check_png()
+    return "" if poster == PREVIEW else f"{poster.rstrip('/')}/models/"
+
+
 def _write_pages(
-    new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress
+    new: str,
+    sources: Sequence[str],
+    address: str | None,
+    processes: int | None,
+    on_progress: _OnProgress,
 ) -> list[_Written | None]:
     """Write the page of each model, and return their entries and closed forms; None of a preset
     that is counted only.
@@ -176,7 +203,7 @@ def _write_pages(
         os.mkdir(os.path.join(new, "models"))
     # the bundled model is the one that a page can run without a file
     ids = _ids_of(sources) if sources else {MODEL_NAME: MODEL_NAME} | dict.fromkeys(slugs(), "")
-    tasks = [(new, model_id, source, bool(sources)) for model_id, source in ids.items()]
+    tasks = [(new, model_id, source, bool(sources), address) for model_id, source in ids.items()]
     written: list[_Written | None] = []
     most = min(
         processes or len(os.sched_getaffinity(0))
@@ -225,11 +252,11 @@ def _ids_of(sources: Sequence[str]) -> dict[str, str]:
     return ids
 
 
-def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
+def _write_model(task: tuple[str, str, str, bool, str | None]) -> _Written | None:
     """Write one page, and return the model's entry and closed forms; None of one that is counted
     only, unless it was asked for.
     """
-    new, model_id, source, is_wanted = task
+    new, model_id, source, is_wanted, address = task
     model = _model_of(model_id, source)
     refuse_huge(model)
     links = {
@@ -253,8 +280,12 @@ def _write_model(task: tuple[str, str, str, bool]) -> _Written | None:
         "../",
         [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'],
         live,
+        "" if address is None else f"{address}{model_id}.png",
     )
     _write(new, f"models/{model_id}.html", text)
+    if address is not None:
+        picture = svg_to_png(poster_svg(fact_sheet(model), PREVIEW), FORMATS[PREVIEW].pixels)
+        _write(new, f"models/{model_id}.png", picture)
     return gallery_entry(model, model_id), form_of(model_id, name, data["models"][0]["design"])
 
 
@@ -291,9 +322,9 @@ def _write_shared(
     )
 
 
-def _write(new: str, name: str, text: str) -> None:
-    with writing(name), open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+def _write(new: str, name: str, content: str | bytes) -> None:
+    with writing(name), open(os.path.join(new, name), "wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:

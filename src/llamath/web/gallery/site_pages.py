@@ -17,15 +17,15 @@ _LIVE = "live.js"
 
 def site_policy(*, compiles: bool = False) -> str:
     """Return the content security policy of a site's page: its own scripts and style, the icon in
-    it, and nothing else; the one trusted type is the address of `known_forms`' script. With
-    `compiles` its scripts may compile WebAssembly.
+    it, pictures that the scripts make, and nothing else; the one trusted type is the address of
+    `known_forms`' script. With `compiles` its scripts may compile WebAssembly.
     """
     return "; ".join(
         (
             "default-src 'none'",
             "script-src 'self'" + " 'wasm-unsafe-eval'" * compiles,
             "style-src 'self'",
-            "img-src data:",
+            "img-src blob: data:",
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",
@@ -59,8 +59,11 @@ def site_page(
     up: str,
     without_script: Sequence[str],
     live: LiveParts | None = None,
+    preview: str = "",
 ) -> str:
-    """Return a page of a site; `up` leads from it to the site's root."""
+    """Return a page of a site; `up` leads from it to the site's root, and `preview` is the address
+    of its picture.
+    """
     if live is not None:
         bundle = LIVE_BUNDLE
     scripts = (f"{bundle}.js",) if live is None else (_LIVE, f"{bundle}.js")
@@ -68,6 +71,7 @@ def site_page(
         title,
         data,
         without_script,
+        preview=preview,
         policy=site_policy(compiles=live is not None),
         style=f'<link rel="stylesheet" href="{up}assets/{asset_name(f"{bundle}.css")}">',
         script="\n".join(

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...analysis.size.memory.cache_bytes import kv_format
-from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts, fact_sheet
+from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts
+from ...analysis.understand.model_origin import license_name, month_of
 from ...core.attention_facts import written_attention_kind
 from ...core.expr import Expr
-from ...model import FamilyModel
 from ...utils.errors import safe
-from ...utils.number_format import format_count, format_flops
-from ...utils.number_marks import mark, text_if_equal
+from ...utils.number_format import format_count, format_flops, short_bytes, short_tokens
+from ...utils.number_marks import text_if_equal
 
 _KIND_NAMES = {"moe": "MoE", "vision": "reads images", "audio": "hears sound"}
 _MAX_SHAPES = 3
@@ -20,9 +20,8 @@ _MAX_SHAPES = 3
 _MAX_FORMULA_CHARS = 20_000
 
 
-def facts_data(model: FamilyModel) -> dict[str, Any]:
+def facts_data(facts: FactSheet) -> dict[str, Any]:
     """Return the data of the fact sheet."""
-    facts = fact_sheet(model)
     return {
         "origin": [
             safe(x)
@@ -42,38 +41,6 @@ def facts_data(model: FamilyModel) -> dict[str, Any]:
             for x in facts.weights
         ],
     }
-
-
-_MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
-
-
-def month_of(date: str | None) -> str | None:
-    """Return the month of a date: `April 2024`."""
-    if date is None:
-        return None
-    year, month, *_ = date.split("-")
-    return f"{_MONTHS[int(month) - 1]} {year}"
-
-
-_LICENSES = {
-    "apache-2.0": "Apache 2.0",
-    "mit": "MIT",
-    "llama3": "Llama 3 license",
-    "llama2": "Llama 2 license",
-    "deepseek": "DeepSeek license",
-}
-
-
-def license_name(name: str | None) -> str | None:
-    """Return a license as people write it; `other` says only that it is none of the usual ones."""
-    if name is None:
-        return None
-    if name == "other":
-        return "license of its own"
-    says_what = "license" in name or name.startswith(("cc-", "bsd-", "bigscience", "bigcode"))
-    return _LICENSES.get(name) or (name if says_what else f"{name} license")
 
 
 def format_name(dtype: str) -> str:
@@ -278,24 +245,3 @@ def _ffn_row(x: FFNFacts, is_one_of_several: bool) -> dict[str, Any]:
 def short_title(title: str) -> str:
     """Return the title of a device without the name of its series."""
     return title.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Radeon ")
-
-
-def short_tokens(tokens: int) -> str:
-    """Return a number of tokens as in the names of models: 128k is 131,072; any other in full."""
-    n = int(tokens)
-    return mark(f"{n // 1024:,}k" if n >= 1024 and n % 1024 == 0 else f"{n:,}", "tokens", tokens)
-
-
-def short_bytes(size: int) -> str:
-    """Return bytes in binary units to three digits: 128 KiB, 10.7 GiB."""
-    n = int(size)
-    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if n >= unit:
-            value = n / unit
-            text = (
-                f"{value:,.0f} {name}"
-                if value >= 99.95 or value == int(value)
-                else f"{value:.3g} {name}"
-            )
-            return mark(text, "bytes", size)
-    return mark(f"{n:,} B", "bytes", size)

@@ -14,11 +14,13 @@ from ...analysis.learn.tour.tour import tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
+from ...analysis.understand.fact_sheet import fact_sheet
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.expr import Expr, as_number, product, total
 from ...core.parameter_count import Section, WeightRow, formula_of
 from ...core.tree import Folded, fold, fold_field
 from ...model import FamilyModel
+from ...render.svg.poster.poster_svg import FORMATS, poster_drawing
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from ...utils.number_marks import mark, marked, own_text, unmarked
@@ -176,10 +178,14 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     """Return the data of a model, and as its `template` the same with marks in place of the
     numbers that follow from its dimensions.
     """
+    facts = fact_sheet(model)
     unmarked_data = {  # columns as wide as their numbers, wrong numbers, and what was searched for
         "design": build_design(model),
         "tour": list(_tour(model)),
         "copy": model_texts(model),
+        "posters": {
+            name: [poster_drawing(facts, name), *form.pixels] for name, form in FORMATS.items()
+        },
     }
     with marked() as marks:
         data = _marked_data(model.replace(), unmarked_data)  # without its count, which is kept
@@ -189,7 +195,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
 
 
 def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[str, Any]:
-    counts = model.count
+    counts, facts = model.count, fact_sheet(model)
     memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
     spine = parameters.pop("spine")
@@ -219,7 +225,8 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         "attention": build_attention(model),
         "counts": list(_counts(model)),
         "source": safe(model.source),
-        "facts": facts_data(model),
+        "facts": facts_data(facts),
+        "posters": unmarked_data["posters"],
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "name": safe(model.name),
         "notes": [safe(x, 500) for x in model.notes],

@@ -7,15 +7,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from html import escape, unescape
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ...model import FamilyModel
+from ...render.svg.poster.poster_svg import FORMATS, PREVIEW
 from ..without_script import model_without_script
 
 if TYPE_CHECKING:
@@ -121,12 +121,13 @@ def html_document(
     policy: str,
     style: str,
     script: str,
+    preview: str = "",
 ) -> str:
     """Return a page with its data; `style` and `script` are elements, and the lines of
-    `without_script` are HTML.
+    `without_script` are HTML. `preview` is the address of the picture that a link shows.
     """
-    description = _description(without_script)
     models = [x for x in data.get("models", ()) if "plate" in x]
+    description = _description(models, without_script)
     # the page makes the data of its models from their templates
     sent = {
         name: [y.get("template", y) for y in x] if name == "models" else x
@@ -147,6 +148,7 @@ def html_document(
             f'<meta name="description" content="{escape(description)}">',
             f'<meta property="og:title" content="{escape(title)}">',
             f'<meta property="og:description" content="{escape(description)}">',
+            *(_preview(preview, description) if preview else ()),
             f'<link rel="icon" href="{ICON}">',
             style,
             "</head>",
@@ -167,12 +169,29 @@ def html_document(
     )
 
 
-def _description(without_script: Sequence[str]) -> str:
+def _description(models: Sequence[Mapping[str, Any]], without_script: Sequence[str]) -> str:
     """Return what is shown with a link to the page."""
-    if len(without_script) > 2:
+    if not models:
         return f"{len(without_script):,} language models and their sizes, to the parameter"
-    lines = (unescape(re.sub("<[^>]*>", "", x)) for x in without_script)
-    return "; ".join((*lines, "layers, shapes, memory, hardware and speed"))
+    return " ".join(
+        f"{x['name']}, {int(x['counts'][0]['value']):,} parameters. {x['facts']['description']}"
+        for x in models
+    )
+
+
+def _preview(address: str, description: str) -> Iterator[str]:
+    """Yield the elements by which a link to the page shows a picture."""
+    width, height = FORMATS[PREVIEW].pixels
+    for name, content in (
+        ("og:type", "website"),
+        ("og:image", address),
+        ("og:image:type", "image/png"),
+        ("og:image:width", str(width)),
+        ("og:image:height", str(height)),
+        ("og:image:alt", description),
+    ):
+        yield f'<meta property="{name}" content="{escape(content)}">'
+    yield '<meta name="twitter:card" content="summary_large_image">'
 
 
 def compressed_json(data: Mapping[str, Any] | Sequence[Any]) -> str:

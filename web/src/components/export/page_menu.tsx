@@ -1,11 +1,12 @@
 // What can be taken from the whole page: the output of `count` or `diff` as text, Markdown or JSON,
-// and its link.
+// its link, and the posters of a model.
 import "./export.css";
 import { data } from "../../lib/data";
 import { state, writeState } from "../../lib/state";
 import { copyText } from "./clipboard";
 import { countJson, writtenJson, type CountParts, type JsonParts } from "./count_json";
 import { Menu } from "./menu";
+import { PosterItems } from "./poster_items";
 
 interface PageTexts {
 	text: string;
@@ -15,10 +16,11 @@ interface PageTexts {
 
 export function PageMenu({ name }: { name: string }) {
 	const isComparison = state.view === "difference";
+	const model = data.models[state.view === "b" ? 1 : 0]!;
 	const texts = (
 		isComparison
 			? (data.difference as { copy: PageTexts })
-			: (data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts })
+			: (model as unknown as { copy: PageTexts })
 	).copy;
 	const json = texts.json;
 	const formats: [string, () => string][] = [
@@ -68,6 +70,7 @@ export function PageMenu({ name }: { name: string }) {
 							{form}
 						</button>
 					))}
+					{!isComparison && <PosterItems model={model} close={close} />}
 				</>
 			)}
 		</Menu>

@@ -7,7 +7,7 @@ import { designedModel } from "../../lib/design";
 import { grouped } from "../../lib/format";
 import { settingTexts, state, writeState } from "../../lib/state";
 import type { SettingName } from "../../lib/settings";
-import { applyTheme, shownTheme } from "../../lib/theme";
+import { inTheme, shownTheme } from "../../lib/theme";
 import { Segmented } from "../controls";
 import { copyText, saveFile } from "./clipboard";
 import { Menu } from "./menu";
@@ -62,16 +62,6 @@ export function modelAndSettings(id: string): string {
 
 const linkTo = (id: string) =>
 	`${location.href.split("#")[0]}${writeState({ ...state, section: id })}`;
-
-/** Calls `make` with the page in a theme. */
-function inTheme<T>(theme: string, make: () => T): T {
-	document.documentElement.dataset.theme = theme;
-	try {
-		return make();
-	} finally {
-		applyTheme();
-	}
-}
 
 function PictureItems({
 	picture,

@@ -296,23 +296,18 @@ export function svgDocument(
 
 const PNG_SCALE = 2;
 
-/** The picture as PNG, two pixels of it for each of the page. */
-export async function pngOf({
-	text,
-	width,
-	height,
-}: {
-	text: string;
-	width: number;
-	height: number;
-}): Promise<Blob> {
+/** The picture as PNG, two pixels of it for each of the page unless `scale` says otherwise. */
+export async function pngOf(
+	{ text, width, height }: { text: string; width: number; height: number },
+	scale = PNG_SCALE,
+): Promise<Blob> {
 	const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
 	try {
 		const image = new Image();
 		image.src = url;
 		await image.decode();
 		const canvas = document.createElement("canvas");
-		[canvas.width, canvas.height] = [width * PNG_SCALE, height * PNG_SCALE];
+		[canvas.width, canvas.height] = [width * scale, height * scale];
 		canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
 		return await new Promise((done, fail) =>
 			canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error("no PNG"))), "image/png"),
