@@ -3,11 +3,15 @@ import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
 import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
 import { value } from "./expressions";
+import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { instantiate, ownLetters } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
 export const Original = createContext<ModelData | null>(null);
+
+/** A stack of more layers is counted, not drawn. */
+const MAX_DRAWN_LAYERS = 2000n;
 
 export interface Edited {
 	/** What the page shows: the model at these dimensions, or at the last ones that make one. */
@@ -32,9 +36,14 @@ export const canEdit = (i: number): boolean =>
 const followsOthers = (design: Design, key: string): boolean =>
 	!design.config.find((x) => x.key === key)?.text;
 
+const entriesOf = (text: string): Map<string, string> =>
+	new Map([...text.matchAll(/([A-Za-z]+)(\d+)/g)].map((x) => [x[1]!, x[2]!]));
+
 /** The dimensions that a text of the address gives; the others are the model's own, or follow. */
-export function editedDimensions(design: Design, text: string): Dimensions {
-	const given = new Map([...text.matchAll(/([A-Za-z]+)(\d+)/g)].map((x) => [x[1]!, x[2]!]));
+export const editedDimensions = (design: Design, text: string): Dimensions =>
+	dimensionsOf(design, entriesOf(text));
+
+function dimensionsOf(design: Design, given: ReadonlyMap<string, string>): Dimensions {
 	const values: Record<string, bigint> = {};
 	for (const x of design.letters)
 		values[x.letter] = parseWhole(given.get(x.letter) ?? "") ?? BigInt(x.value);
@@ -46,17 +55,33 @@ export function editedDimensions(design: Design, text: string): Dimensions {
 	return { values, tied: design.tied === null ? null : tied };
 }
 
-/** Only what was changed, so that what follows goes on following. */
-export function encodeEdit(design: Design, { values, tied }: Dimensions): string {
-	const own = editedDimensions(design, "");
-	const moved = design.letters.filter(
-		(x) => x.letter in values && values[x.letter] !== own.values[x.letter],
-	);
-	return [
-		...moved.map((x) => `${x.letter}${values[x.letter]}`),
-		...(tied !== own.tied && tied !== null ? [`tied${Number(tied)}`] : []),
-	].join(".");
+const isSame = (a: Dimensions, b: Dimensions): boolean =>
+	a.tied === b.tied && Object.keys(a.values).every((x) => a.values[x] === b.values[x]);
+
+/** The text without what it says of the model's own dimensions, and of what follows anyway. */
+function shortest(design: Design, given: Map<string, string>): string {
+	const wanted = dimensionsOf(design, given);
+	for (const name of [...given.keys()]) {
+		const without = new Map([...given].filter((x) => x[0] !== name));
+		if (isSame(dimensionsOf(design, without), wanted)) given = without;
+	}
+	return [...given].map(([name, n]) => `${name}${n}`).join(".");
 }
+
+/** The text with other values of some letters, or of `tied`; what was not set goes on following. */
+export function withValues(
+	design: Design,
+	text: string,
+	to: Readonly<Record<string, bigint | boolean>>,
+): string {
+	const given = entriesOf(text);
+	for (const [name, n] of Object.entries(to)) given.set(name, String(BigInt(n)));
+	return shortest(design, given);
+}
+
+/** The text of whole dimensions, none of which follows. */
+export const encodeEdit = (design: Design, { values, tied }: Dimensions): string =>
+	withValues(design, "", { ...values, ...(tied !== null && { tied }) });
 
 const lastSound = new Map<number, ModelData>();
 
@@ -67,9 +92,7 @@ export function editedModel(i: number, text: string): Edited {
 	const dimensions = editedDimensions(design, text);
 	const counts = evaluateDesign(design, dimensions);
 	const own = editedDimensions(design, "");
-	const isChanged =
-		dimensions.tied !== own.tied ||
-		design.letters.some((x) => dimensions.values[x.letter] !== own.values[x.letter]);
+	const isChanged = !isSame(dimensions, own);
 	const edited = { original, design, dimensions, counts, isChanged, broken: counts.broken };
 	if (!isChanged) {
 		lastSound.delete(i);
@@ -78,7 +101,9 @@ export function editedModel(i: number, text: string): Edited {
 	if (counts.broken.length)
 		return { ...edited, model: lastSound.get(i) ?? original, unfollowed: "" };
 	try {
-		if (dimensions.tied !== own.tied) throw new Error("the pictures have the head as it was");
+		if (dimensions.tied !== own.tied) throw new Error("they have its head");
+		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)
+			throw new Error(`at most ${grouped(MAX_DRAWN_LAYERS)} layers are drawn`);
 		const model = instantiate(templates[i]!, knownLetters(i, dimensions, own));
 		lastSound.set(i, model);
 		return { ...edited, model, unfollowed: "" };
@@ -91,6 +116,8 @@ export function editedModel(i: number, text: string): Edited {
 function knownLetters(i: number, now: Dimensions, own: Dimensions): Record<string, bigint> {
 	const known = ownLetters(templates[i]!);
 	return Object.fromEntries(
-		Object.entries(now.values).filter(([letter, n]) => letter in known || n !== own.values[letter]),
+		Object.entries(now.values).filter(
+			([letter, n]) => letter in known || n !== own.values[letter],
+		),
 	);
 }

@@ -4,13 +4,13 @@ import type { ModelData } from "../../lib/data";
 import { sizeElsewhere, useText } from "../compare/layer_difference";
 import type { Matrix } from "../plate/contract";
 import type { Comparison } from "../plate/measure";
-import { kindAt, plateOf, stagesOf, type Pass, type Stage } from "../plate/plate_model";
+import { stagesOf, type Stage } from "../plate/plate_model";
 
-/** The stage of the original that corresponds to a layer of the edited model: it has its steps. */
-export function originalStage(original: ModelData, stage: Stage, pass: Pass): Stage | null {
-	const names = (x: Stage) => x.steps.map((y) => y.name).join();
-	return stagesOf(original, pass).find((x) => names(x) === names(stage)) ?? null;
-}
+const stepsOf = (x: Stage) => `${x.name}: ${x.steps.map((y) => y.name).join()}`;
+
+/** The layer of the original that has the steps of a layer of the edited model. */
+export const originalStage = (original: ModelData, stage: Stage): Stage | null =>
+	stagesOf(original, "prompt").find((x) => stepsOf(x) === stepsOf(stage)) ?? null;
 
 /** How a layer compares with the one before the edit. */
 export function comparedWith(before: Stage): Comparison {

@@ -8,7 +8,7 @@ import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
-import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Label } from "./measure";
+import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Comparison, type Label } from "./measure";
 import { fill, textOn, tint, type Stage } from "./plate_model";
 
 interface Props {
@@ -54,13 +54,13 @@ export function useLayerLayout({
 	letters,
 	scheme,
 	nameOf,
-}: Omit<Props, "walked" | "cachedCells" | "open">): LayerLayout {
+	other,
+}: Omit<Props, "walked" | "cachedCells" | "open"> & { other?: Comparison }): LayerLayout {
 	const contracted = useMemo(() => contract(stage), [stage]);
-	return useMemo(
-		() =>
-			layoutLayer(contracted, { width: modelWidth, stage, letters, nameOf }, width, isPhone),
-		[contracted, modelWidth, width, isPhone, letters, scheme],
-	);
+	return useMemo(() => {
+		const options = { width: modelWidth, stage, letters, nameOf, other };
+		return layoutLayer(contracted, options, width, isPhone);
+	}, [contracted, modelWidth, width, isPhone, letters, scheme, other]);
 }
 
 export function LayerPicture(props: Props & { layout: LayerLayout }) {

@@ -2,18 +2,20 @@
 // block, matrix or head.
 import "./plate.css";
 import { Fragment, type ComponentChildren } from "preact";
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useCallback, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { SectionMenu } from "../../components/export/section_menu";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
+import { Original } from "../../lib/editing";
 import { grouped, shortCount } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { useRoving } from "../../lib/roving";
 import { parseLayer, type Scheme } from "../../lib/settings";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
+import { comparedWith, originalStage } from "../edit/ghosts";
 import { BlockList, Totals } from "./block_list";
 import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
@@ -43,7 +45,7 @@ import {
 	type Stage,
 	type Step,
 } from "./plate_model";
-import { kindFill, openX, Skyline } from "./skyline";
+import { kindFill, openX, Skyline, tallestBar } from "./skyline";
 import { nameOfTower, towerAt, TowerStages, UnknownTower, type TowerPlace } from "./towers";
 import {
 	blocksOf,
@@ -75,6 +77,8 @@ export function PlateSkyline({
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const open = openPlace(model, state.layer);
+	const original = useContext(Original);
+	const before = original && plateOf(original);
 	const isWhole = hasLens && state.zoom === "model";
 	const choose = (layer: number | string) => change({ layer: parseLayer(`${layer}`), zoom: "" });
 	return (
@@ -85,7 +89,10 @@ export function PlateSkyline({
 					plate={plate}
 					width={width}
 					barHeight={isWhole ? WHOLE_HEIGHT : barHeight}
-					most={most}
+					most={
+						most ?? (before ? Math.max(...[plate, before].map(tallestBar)) : undefined)
+					}
+					before={before ?? undefined}
 					open={open}
 					choose={choose}
 				/>
@@ -591,7 +598,10 @@ function OpenLayer({
 	list,
 	...props
 }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
-	const layout = useLayerLayout(props);
+	const original = useContext(Original);
+	const before = original && originalStage(original, props.stage);
+	const other = useMemo(() => (before ? comparedWith(before) : undefined), [before, props.stage]);
+	const layout = useLayerLayout({ ...props, other });
 	// no slider changes the picture
 	const picture = useMemo(
 		() => <LayerPicture {...props} layout={layout} />,
