@@ -10,7 +10,9 @@ import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
 import { whenWhole } from "./lib/turns";
+import { canEdit, editedModel, Original } from "./lib/editing";
 import { DesignPage } from "./views/design_page";
+import { EditPanel } from "./views/edit/edit_panel";
 import { Files } from "./views/files/files";
 import { ModelPage, sectionsOf } from "./views/model_page";
 
@@ -62,7 +64,7 @@ function scrollToSection() {
 export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
-	const { view } = useAppState("view");
+	const { view, edit, sizes } = useAppState("view", "edit", "sizes");
 	const title = titleOf(view);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
@@ -81,12 +83,26 @@ export function App() {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
-	const model = data.models[view === "b" ? 1 : 0]!;
+	const place = view === "b" ? 1 : 0;
+	const isEdited = edit !== "" && (view === "a" || view === "b") && canEdit(place);
+	const edited = useMemo(
+		() => (isEdited ? editedModel(place, sizes) : null),
+		[isEdited, place, sizes],
+	);
+	const original = data.models[place]!;
+	const model = edited?.model ?? original;
 	const links: readonly SectionLink[] =
 		view === DESIGN
 			? []
 			: (view === COMPARISON && comparisonView.sections) || sectionsOf(model);
-	const page = useMemo(() => <ModelPage key={model.name} model={model} />, [model]);
+	const page = useMemo(
+		() => (
+			<Original.Provider value={model === original ? null : original}>
+				<ModelPage key={original.name} model={model} />
+			</Original.Provider>
+		),
+		[model],
+	);
 	return (
 		<>
 			<a class="skip" href="#content">
@@ -99,7 +115,10 @@ export function App() {
 				) : view === COMPARISON && comparisonView.Page ? (
 					<comparisonView.Page />
 				) : (
-					page
+					<>
+						{edited && <EditPanel edited={edited} />}
+						{page}
+					</>
 				)}
 				<Files
 					openConfig={openOnPage}

@@ -1,6 +1,7 @@
 // The header: the mark, the models of this page and their comparison, links to sections, the theme.
 import { useEffect } from "preact/hooks";
 import { data } from "../lib/data";
+import { canEdit } from "../lib/editing";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState, type State } from "../lib/state";
 import { Menu } from "./export/menu";
@@ -30,7 +31,10 @@ export function Mark() {
 }
 
 function Views({ view }: { view: string }) {
+	const { edit } = useAppState("edit");
 	const [a, b] = data.models;
+	const place = view === "b" ? 1 : 0;
+	const isDesign = view === "design";
 	const views: [State["view"], string][] = [
 		["a", a!.name],
 		...(b
@@ -39,7 +43,9 @@ function Views({ view }: { view: string }) {
 					["difference", "Compare"],
 				] as [State["view"], string][])
 			: []),
-		["design", "Design"],
+		...(isDesign || !canEdit(place)
+			? ([["design", "Design"]] as [State["view"], string][])
+			: []),
 	];
 	return (
 		<div class="segmented views" role="group" aria-label="View">
@@ -54,6 +60,22 @@ function Views({ view }: { view: string }) {
 					{text}
 				</button>
 			))}
+			{!isDesign && canEdit(place) && (
+				<button
+					type="button"
+					data-view="edit"
+					aria-pressed={edit !== ""}
+					onClick={() =>
+						change({
+							view: place ? "b" : "a",
+							edit: edit ? "" : "sizes",
+							...(edit && { sizes: "" }),
+						})
+					}
+				>
+					Edit
+				</button>
+			)}
 		</div>
 	);
 }

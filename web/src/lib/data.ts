@@ -69,7 +69,11 @@ export interface PageData {
 }
 
 const read = (await readData()) as PageData;
+/** The models as templates in their letters; null for one that is none. */
+export const templates: readonly (Template | null)[] = (read.models ?? []).map((x) =>
+	"forms" in x ? (x as Template) : null,
+);
 export const data: PageData = {
 	...read,
-	models: read.models.map((x) => ("forms" in x ? instantiate(x as Template) : x)),
+	models: read.models.map((x, i) => (templates[i] ? instantiate(templates[i]) : x)),
 };

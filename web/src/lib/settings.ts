@@ -101,6 +101,7 @@ export const SETTINGS = {
 	sizes: setting(matching(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/), "", [
 		"design",
 	]),
+	edit: setting(listed("", "sizes", "text")),
 	target: setting(matching(/^[\dkmbgte+.,_ ]{1,24}$/i), "", ["design"]),
 	context: setting(whole, "1", LOAD),
 	batch: setting(whole, "1", LOAD),

@@ -51,7 +51,12 @@ const SECTIONS: readonly PageSection[] = [
 		draw: (model) => <MemorySection models={[model]} />,
 	},
 	{ id: "speed", name: "Speed", isSized: true, draw: (model) => <SpeedSection model={model} /> },
-	{ id: "layouts", name: "Layouts", draw: (model) => <LayoutsSection model={model} /> },
+	{
+		id: "layouts",
+		name: "Layouts",
+		isShown: (model) => !!model.parallel,
+		draw: (model) => <LayoutsSection model={model} />,
+	},
 	{
 		id: "attention",
 		name: "Attention",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...analysis.understand.diff.causes import LETTER_CHANGES, LETTER_ORDER, METHOD
+
 _SETTINGS = {
     "T": "T: tokens of each sequence",
     "B": "B: sequences",
@@ -129,5 +131,8 @@ UI_STRINGS: dict[str, Any] = {
     ],
     "percent": "rounded to a hundredth of a percent",
     "refused": _FILE_ERRORS,
+    "method": METHOD,
+    "order": LETTER_ORDER,
+    "changes": LETTER_CHANGES,
 }
 """All strings by where they are used."""

@@ -191,7 +191,14 @@ function refuseOtherJson(config: Config, files: FormatData): void {
 export async function parseConfig(file: File, files: FormatData): Promise<Config> {
 	refuseIf(file.size > MAX_CONFIG_BYTES, "config");
 	await refuseOther(file, files, "JSON");
-	const config = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES);
+	return configOfBytes(new Uint8Array(await file.arrayBuffer()), files);
+}
+
+export const parseConfigText = (text: string, files: FormatData): Config =>
+	configOfBytes(new TextEncoder().encode(text), files);
+
+function configOfBytes(bytes: Uint8Array, files: FormatData): Config {
+	const config = parseStrictJson(bytes, MAX_CONFIG_VALUES);
 	if (!(config instanceof Map)) return refuse("object");
 	refuseOtherJson(config, files);
 	return isParams(config) ? configOfParams(config, files.params) : config;

@@ -32,7 +32,15 @@ import { DesignPicture } from "./design_picture";
 const WHOLE = "a whole number from 1 to 4,294,967,295";
 const COUNT = "a count: 405B, 1.5e9, 500M or 8,030,261,248";
 
-function Dimension({ x, n, move }: { x: DesignLetter; n: bigint; move: (n: bigint) => void }) {
+export function Dimension({
+	x,
+	n,
+	move,
+}: {
+	x: DesignLetter;
+	n: bigint;
+	move: (n: bigint) => void;
+}) {
 	const id = `size-${x.letter}`;
 	const name = x.says || x.key;
 	const [text, setText] = useState(String(n));
@@ -49,7 +57,10 @@ function Dimension({ x, n, move }: { x: DesignLetter; n: bigint; move: (n: bigin
 		<div class="dimension">
 			<label for={id}>
 				{name}
-				<span class="caption">{x.says ? `${x.letter}, ${x.key}` : x.letter}</span>
+				<span class="caption" title={x.key}>
+					{x.letter}
+					{x.says && <span class="dimension-key">, {x.key}</span>}
+				</span>
 			</label>
 			<input
 				type="range"
@@ -112,7 +123,7 @@ type Result = ReturnType<typeof evaluateDesign>;
 const expressionLines = (form: Expression, values: Dimensions["values"], n: bigint) =>
 	formula(notation(form, values, true), notation(form, values, false), grouped(n));
 
-function Total({ result, values }: { result: Result; values: Dimensions["values"] }) {
+export function Total({ result, values }: { result: Result; values: Dimensions["values"] }) {
 	const derive = (): Derivation => ({
 		title: "total",
 		lines: [

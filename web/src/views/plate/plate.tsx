@@ -8,12 +8,14 @@ import { SectionMenu } from "../../components/export/section_menu";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
+import { Original } from "../../lib/editing";
 import { grouped, shortCount } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { useRoving } from "../../lib/roving";
 import { parseLayer, type Scheme } from "../../lib/settings";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
+import { comparedWith, originalStage } from "../edit/ghosts";
 import { LayerField, roomForFields } from "../quiz/fields";
 import { AskingOf, useIsAsking } from "../quiz/quiz_data";
 import { BlockList, Totals } from "./block_list";
@@ -45,7 +47,7 @@ import {
 	type Stage,
 	type Step,
 } from "./plate_model";
-import { kindFill, openX, Skyline } from "./skyline";
+import { kindFill, openX, Skyline, tallestBar } from "./skyline";
 import { nameOfTower, towerAt, TowerStages, UnknownTower, type TowerPlace } from "./towers";
 import {
 	blocksOf,
@@ -77,6 +79,8 @@ export function PlateSkyline({
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const open = openPlace(model, state.layer);
+	const original = useContext(Original);
+	const before = original && plateOf(original);
 	const isWhole = hasLens && state.zoom === "model";
 	const choose = (layer: number | string) => change({ layer: parseLayer(`${layer}`), zoom: "" });
 	return (
@@ -87,7 +91,10 @@ export function PlateSkyline({
 					plate={plate}
 					width={width}
 					barHeight={isWhole ? WHOLE_HEIGHT : barHeight}
-					most={most}
+					most={
+						most ?? (before ? Math.max(...[plate, before].map(tallestBar)) : undefined)
+					}
+					before={before ?? undefined}
 					open={open}
 					choose={choose}
 				/>
@@ -604,10 +611,12 @@ function OpenLayer({
 	...props
 }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
 	const asking = useContext(AskingOf);
+	const original = useContext(Original);
+	const before = original && originalStage(original, props.stage);
 	const isAsking = asking !== null && !props.isPhone;
 	const other = useMemo(
-		() => (isAsking ? roomForFields(asking) : undefined),
-		[isAsking, props.stage],
+		() => (isAsking ? roomForFields(asking) : before ? comparedWith(before) : undefined),
+		[isAsking, before, props.stage],
 	);
 	const layout = useLayerLayout({ ...props, other });
 	// no slider changes the picture

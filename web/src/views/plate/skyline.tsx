@@ -25,6 +25,8 @@ interface Props {
 	barHeight: number;
 	/** The parameters of a bar of this height; without it those of the model's tallest bar. */
 	most?: number;
+	/** The model before an edit: its outlines. */
+	before?: PlateData;
 	/** The open layer, or the name of an open part. */
 	open: number | string;
 	choose: (layer: number | string) => void;
@@ -209,7 +211,7 @@ export function tallestBar(plate: PlateData): number {
 	return Math.min(Math.max(largestLayer, ...parts), MAX_BREAK * largestLayer);
 }
 
-export function Skyline({ plate, width, barHeight, most, open, choose }: Props) {
+export function Skyline({ plate, width, barHeight, most, before, open, choose }: Props) {
 	const [hovered, setHovered] = useState<number | string | null>(null);
 	const isAsking = useIsAsking();
 	const isAsked = useIsAsked();
@@ -333,6 +335,18 @@ export function Skyline({ plate, width, barHeight, most, open, choose }: Props) 
 					/>
 				</g>
 			))}
+			{before &&
+				bars.map((i) => {
+					const kind = before.kinds[kindAt(before, Math.min(i, numLayers(before) - 1))]!;
+					const h = Math.min(barHeight, Number(kind.sizes.parameters) * unit);
+					return (
+						<path
+							key={`b${i}`}
+							class="before"
+							d={`M${layerX(i)} ${base - h}h${barWidth}`}
+						/>
+					);
+				})}
 			{kindHeight > 0 &&
 				bars.map((i) => (
 					<rect

@@ -93,6 +93,7 @@ export function TourButton({ model }: { model: ModelData }) {
 	const state = useAppState("tour");
 	const stops = tourOf(model);
 	const isOpen = stopAt(model, state.tour) !== null;
+	if (!stops.length) return null;
 	return (
 		<button
 			type="button"

@@ -23,7 +23,8 @@ export interface TourStop {
 	questions: Question[];
 }
 
-export const tourOf = (model: ModelData): TourStop[] => model.tour as TourStop[];
+/** The stops; none where the dimensions are not those that the tour was made for. */
+export const tourOf = (model: ModelData): TourStop[] => (model.tour as TourStop[]) ?? [];
 
 /** The index of the stop that the address asks for; null if there is none. */
 export function stopAt(model: ModelData, tour: number | null): number | null {

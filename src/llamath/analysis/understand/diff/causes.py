@@ -20,7 +20,7 @@ METHOD = (
 )
 """How the difference is divided among the causes."""
 
-_ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
+LETTER_ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """The order in which letters change, L being the layers; others follow by name."""
 
 CAUSE_TITLES = {
@@ -39,7 +39,7 @@ _GLOBAL_LETTERS = frozenset(("V", "d", "H", "h"))
 """Letters that mean the same in every weight; others change only in weights that both models
 have."""
 
-_CHANGES = {
+LETTER_CHANGES = {
     "V": ("vocabulary", "vocabulary"),
     "C": ("more positions", "fewer positions"),
     "L": ("more layers", "fewer layers"),
@@ -188,8 +188,8 @@ def _with_name(
         return cause.replace(
             cause=structural_cause(cause.kind, *terms, {x.path for x in cause.parts})
         )
-    if cause.kind in _CHANGES:
-        return cause.replace(cause=_CHANGES[cause.kind][cause.a > cause.b])
+    if cause.kind in LETTER_CHANGES:
+        return cause.replace(cause=LETTER_CHANGES[cause.kind][cause.a > cause.b])
     key = b.keys.get(cause.kind) or a.keys.get(cause.kind) or cause.kind
     return cause.replace(cause=f"{'larger' if cause.b > cause.a else 'smaller'} {key}")
 
@@ -309,7 +309,7 @@ def _steps(a: Mapping[str, int], b: Mapping[str, int]) -> Iterator[tuple[str, tu
         heads.append("K")
     swapped = bool(heads) and "h" in changed and a["H"] * a["h"] == b["H"] * b["h"]
     heads += ["h"] if swapped else []
-    order = [*_ORDER, *sorted(changed - set(_ORDER))]
+    order = [*LETTER_ORDER, *sorted(changed - set(LETTER_ORDER))]
     if {"Fe", "E"} <= changed and a["Fe"] < b["Fe"] and a["E"] > b["E"]:
         order.remove("Fe")
         order.insert(order.index("E") + 1, "Fe")

@@ -1,0 +1,163 @@
+"""A model of the page at other dimensions: the page follows, says what does not, and why the size differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.analysis.understand.diff.model_diff import diff
+from llamath.loading import load
+from support.browser_page import Tab, browser, go_to, shown_text, wait_until_drawn
+from support.page_models import page_of
+
+__all__ = ["browser"]
+MODEL = "llama-3-8b"
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with Tab(browser, tmp_path_factory.mktemp("edit"), page_of(MODEL), "#edit=sizes") as page:
+        yield page
+
+
+def causes(tab: Any) -> list[tuple[str, int]]:
+    """The causes that the waterfall shows, with their numbers."""
+    rows = tab.evaluate(
+        """() => [...document.querySelectorAll("#edit tr:not(.total)")].map((row) =>
+        [row.querySelector("th")?.textContent, row.querySelector("td.n")?.textContent])"""
+    )
+    return [
+        (cause.strip(), int(n.rpartition(": ")[2].replace(",", "").replace("−", "-")))
+        for cause, n in rows
+        if cause and n
+    ]
+
+
+def total(tab: Any) -> int:
+    """The total of the first screen."""
+    return int(shown_text(tab, ".hero [data-part=parameters]").replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"num_key_value_heads": 32},
+        {"vocab_size": 32000, "num_hidden_layers": 40},
+        {"hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 10},
+    ],
+)
+def test_page_follows_and_its_waterfall_is_that_of_diff(tab: Any, edit: dict[str, int]) -> None:
+    original = load(MODEL)
+    letters = {"hidden_size": "d", "num_hidden_layers": "L", "num_attention_heads": "H"}
+    letters |= {"num_key_value_heads": "K", "vocab_size": "V"}
+    go_to(tab, "edit=sizes&sizes=" + ".".join(f"{letters[x]}{n}" for x, n in edit.items()))
+    edited = llamath.load({**original.config.data, **edit})
+    assert total(tab) == edited.parameters.total
+    report = diff(original, edited)
+    found = causes(tab)
+    assert [n for _, n in found] == [x.delta for x in report.causes]
+    for (text, _), cause in zip(found, report.causes, strict=True):
+        assert text.startswith(cause.cause) and f"{cause.b:,}" in text
+    assert tab.locator(".skyline .before").count() > 0, "outlines of the original"
+    if "num_key_value_heads" in edit and len(edit) == 1:
+        assert "(→" in tab.text_content(".layer-picture"), "sizes before the edit, in brackets"
+
+
+def test_a_letter_without_its_key_follows_the_others(tab: Any) -> None:
+    go_to(tab, "edit=sizes&sizes=d5120")
+    assert tab.input_value("#size-h") == "160"
+    tab.fill("#size-h", "128")
+    wait_until_drawn(tab)
+    assert tab.evaluate("location.hash").startswith("#sizes=d5120.h128&")
+    same = llamath.load({**load(MODEL).config.data, "hidden_size": 5120, "head_dim": 128})
+    assert total(tab) == same.parameters.total
+    tab.go_back()
+    wait_until_drawn(tab)
+
+
+def test_a_question_is_a_press_and_a_second_press_undoes_it(tab: Any) -> None:
+    go_to(tab, "edit=sizes")
+    names = tab.evaluate(
+        "() => [...document.querySelectorAll('.edit-questions button')].map((x) => x.textContent)"
+    )
+    assert {"multi-head attention", "a vocabulary of 32,000", "a tied head"} <= set(names)
+    button = tab.get_by_role("button", name="multi-head attention")
+    button.click()
+    wait_until_drawn(tab)
+    assert tab.evaluate("location.hash") == "#sizes=K32&edit=sizes"
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    wait_until_drawn(tab)
+    assert total(tab) == 8_030_261_248 and tab.evaluate("location.hash") == "#edit=sizes"
+
+
+def test_what_pictures_cannot_follow_is_counted_and_said(tab: Any) -> None:
+    go_to(tab, "edit=sizes&sizes=tied1")
+    tied = llamath.load({**load(MODEL).config.data, "tie_word_embeddings": True})
+    assert shown_text(tab, "#edit [data-part=designed]") == f"{tied.parameters.total:,}"
+    assert "as published" in tab.text_content(".edit-note") and total(tab) == 8_030_261_248
+    assert causes(tab) == [("head tied to the embedding", -525_336_576)]
+    go_to(tab, "edit=sizes&sizes=L1000000")
+    assert "layers" in tab.text_content("#edit .edit-note, #edit .broken")
+    assert total(tab) == 8_030_261_248
+
+
+def test_dimensions_of_no_model_leave_the_last_one(tab: Any) -> None:
+    go_to(tab, "edit=sizes&sizes=K16")
+    sound = total(tab)
+    go_to(tab, "edit=sizes&sizes=K3")
+    assert "should divide" in tab.text_content("#edit .broken") and total(tab) == sound
+    go_to(tab, "edit=foreign&sizes=K16")
+    assert not tab.locator("#edit").count() and total(tab) == 8_030_261_248
+
+
+def notes(tab: Any, text: str) -> list[str]:
+    """What is said of a config that is typed."""
+    tab.fill("#config-text", text)
+    # what is typed is read when it rests
+    tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
+    wait_until_drawn(tab)
+    return [str(x) for x in tab.locator("#config-notes li").all_text_contents()]
+
+
+def test_config_is_typed_and_each_line_is_told_what_is_wrong(tab: Any) -> None:
+    go_to(tab, "edit=text")
+    config = tab.input_value("#config-text")
+    assert llamath.load(json.loads(config)).parameters.total == 8_030_261_248
+    assert notes(tab, config.replace('"vocab_size": 128256', '"vocab_size": 32000')) == []
+    smaller = total(tab)
+    assert smaller == 8_030_261_248 - 2 * 4096 * (128_256 - 32_000)
+    line = next(i for i, x in enumerate(config.splitlines(), 1) if "vocab_size" in x)
+    half = notes(tab, config.replace('"vocab_size": 128256', '"vocab_size": '))
+    assert len(half) == 1 and half[0].startswith(f"Line {line}: expected a value")
+    assert total(tab) == smaller, "the last sound state stays"
+    assert tab.locator(".config-lines .marked").text_content() == str(line)
+    wrong = notes(
+        tab,
+        config.replace(
+            '"vocab_size": 128256', '"vocab_size": "<img src=x onerror=pwned()>"'
+        ).replace('"num_key_value_heads": 8', '"num_key_value_heads": 0'),
+    )
+    assert len(wrong) == 2 and all("whole number" in x for x in wrong)
+    broken = notes(tab, config.replace('"num_key_value_heads": 8', '"num_key_value_heads": 3'))
+    assert len(broken) == 1 and "should divide" in broken[0]
+    assert notes(tab, config.replace('"llama"', '"nobody"'))[0].startswith("Line 1: it describes")
+    assert "no config" in notes(tab, '{"a": 1}')[0]
+    assert "characters" in notes(tab, "[" * 70_000)[0]
+    assert total(tab) == smaller
+    assert notes(tab, config) == [] and total(tab) == 8_030_261_248
+
+
+def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:
+    go_to(tab, "edit=sizes&sizes=K32")
+    tab.get_by_role("button", name="Close").click()
+    wait_until_drawn(tab)
+    assert not tab.locator("#edit").count() and total(tab) == 8_030_261_248
+    tab.click("[data-view=edit]")
+    wait_until_drawn(tab)
+    assert tab.locator("#edit").count() == 1 and tab.locator(".skyline .before").count() == 0

@@ -1,0 +1,123 @@
+// A model of the page at other dimensions: what is edited, the model that follows, and what does not.
+import { createContext } from "preact";
+import { data, templates, type ModelData } from "./data";
+import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
+import { value } from "./expressions";
+import { grouped } from "./format";
+import { parseWhole } from "./settings";
+import { instantiate, ownLetters } from "./template";
+
+/** The model as it is published, where the one that is shown is edited; else null. */
+export const Original = createContext<ModelData | null>(null);
+
+/** A stack of more layers is counted, not drawn. */
+const MAX_DRAWN_LAYERS = 2000n;
+
+export interface Edited {
+	/** What the page shows: the model at these dimensions, or at the last ones that make one. */
+	model: ModelData;
+	original: ModelData;
+	design: Design;
+	dimensions: Dimensions;
+	/** The counts by the family's form, which also knows a tied head. */
+	counts: ReturnType<typeof evaluateDesign>;
+	isChanged: boolean;
+	/** Constraints that the dimensions break. */
+	broken: string[];
+	/** Why the page still shows the original, though there is such a model. */
+	unfollowed: string;
+}
+
+/** Whether a page has what it takes to edit its i-th model. */
+export const canEdit = (i: number): boolean =>
+	!!templates[i] && designOf(data.models[i]!).letters.length > 0;
+
+/** Letters with a key that the config does not give follow from the others until they are set. */
+const followsOthers = (design: Design, key: string): boolean =>
+	!design.config.find((x) => x.key === key)?.text;
+
+const entriesOf = (text: string): Map<string, string> =>
+	new Map([...text.matchAll(/([A-Za-z]+)(\d+)/g)].map((x) => [x[1]!, x[2]!]));
+
+/** The dimensions that a text of the address gives; the others are the model's own, or follow. */
+export const editedDimensions = (design: Design, text: string): Dimensions =>
+	dimensionsOf(design, entriesOf(text));
+
+function dimensionsOf(design: Design, given: ReadonlyMap<string, string>): Dimensions {
+	const values: Record<string, bigint> = {};
+	for (const x of design.letters)
+		values[x.letter] = parseWhole(given.get(x.letter) ?? "") ?? BigInt(x.value);
+	const isMoved = design.letters.some((x) => values[x.letter] !== BigInt(x.value));
+	for (const { letter, key, absent } of isMoved ? design.letters : [])
+		if (!given.has(letter) && absent.form !== null && followsOthers(design, key))
+			values[letter] = value(absent.form, values);
+	const tied = given.has("tied") ? given.get("tied") === "1" : design.tied;
+	return { values, tied: design.tied === null ? null : tied };
+}
+
+const isSame = (a: Dimensions, b: Dimensions): boolean =>
+	a.tied === b.tied && Object.keys(a.values).every((x) => a.values[x] === b.values[x]);
+
+/** The text without what it says of the model's own dimensions, and of what follows anyway. */
+function shortest(design: Design, given: Map<string, string>): string {
+	const wanted = dimensionsOf(design, given);
+	for (const name of [...given.keys()]) {
+		const without = new Map([...given].filter((x) => x[0] !== name));
+		if (isSame(dimensionsOf(design, without), wanted)) given = without;
+	}
+	return [...given].map(([name, n]) => `${name}${n}`).join(".");
+}
+
+/** The text with other values of some letters, or of `tied`; what was not set goes on following. */
+export function withValues(
+	design: Design,
+	text: string,
+	to: Readonly<Record<string, bigint | boolean>>,
+): string {
+	const given = entriesOf(text);
+	for (const [name, n] of Object.entries(to)) given.set(name, String(BigInt(n)));
+	return shortest(design, given);
+}
+
+/** The text of whole dimensions, none of which follows. */
+export const encodeEdit = (design: Design, { values, tied }: Dimensions): string =>
+	withValues(design, "", { ...values, ...(tied !== null && { tied }) });
+
+const lastSound = new Map<number, ModelData>();
+
+/** The i-th model of the page at the dimensions that a text of the address gives. */
+export function editedModel(i: number, text: string): Edited {
+	const original = data.models[i]!;
+	const design = designOf(original);
+	const dimensions = editedDimensions(design, text);
+	const counts = evaluateDesign(design, dimensions);
+	const own = editedDimensions(design, "");
+	const isChanged = !isSame(dimensions, own);
+	const edited = { original, design, dimensions, counts, isChanged, broken: counts.broken };
+	if (!isChanged) {
+		lastSound.delete(i);
+		return { ...edited, model: original, unfollowed: "" };
+	}
+	if (counts.broken.length)
+		return { ...edited, model: lastSound.get(i) ?? original, unfollowed: "" };
+	try {
+		if (dimensions.tied !== own.tied) throw new Error("they have its head");
+		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)
+			throw new Error(`at most ${grouped(MAX_DRAWN_LAYERS)} layers are drawn`);
+		const model = instantiate(templates[i]!, knownLetters(i, dimensions, own));
+		lastSound.set(i, model);
+		return { ...edited, model, unfollowed: "" };
+	} catch (error) {
+		return { ...edited, model: original, unfollowed: (error as Error).message };
+	}
+}
+
+/** The values of the template's letters; one that it does not have may not change. */
+function knownLetters(i: number, now: Dimensions, own: Dimensions): Record<string, bigint> {
+	const known = ownLetters(templates[i]!);
+	return Object.fromEntries(
+		Object.entries(now.values).filter(
+			([letter, n]) => letter in known || n !== own.values[letter],
+		),
+	);
+}

@@ -1,0 +1,241 @@
+// The mode in which the model of the page is edited: by its dimensions or its config.json, with the
+// classic questions; the page around it follows.
+import "./edit.css";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Segmented } from "../../components/controls";
+import { copyText } from "../../components/export/clipboard";
+import { data } from "../../lib/data";
+import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
+import { editCauses } from "../../lib/edit_causes";
+import { editedDimensions, encodeEdit, withValues, type Edited } from "../../lib/editing";
+import { notation } from "../../lib/expressions";
+import { readTyped, type LineNote } from "../../lib/files/config_notes";
+import type { FormatData } from "../../lib/files/headers";
+import { compactCount, grouped, signed } from "../../lib/format";
+import { change, state, useAppState } from "../../lib/state";
+import { Waterfall } from "../compare/waterfall";
+import { Dimension, Total } from "../design/design";
+import { classicQuestions } from "./questions";
+
+const set = (design: Design, to: Record<string, bigint | boolean>) =>
+	change({ sizes: withValues(design, state.sizes, to) });
+
+export function EditPanel({ edited }: { edited: Edited }) {
+	const { edit } = useAppState("edit");
+	const { original, counts, isChanged, broken } = edited;
+	return (
+		<section class="edit-panel no-print" aria-label={`Edit ${original.name}`} id="edit">
+			<div class="edit-head">
+				<h2>What if?</h2>
+				<Segmented
+					id="edit-by"
+					label="Edit by"
+					labelHidden
+					options={[
+						["sizes", "Dimensions"],
+						["text", "config.json"],
+					]}
+					chosen={edit || "sizes"}
+					choose={(x) => change({ edit: x })}
+				/>
+				<span class="grow" />
+				<button
+					type="button"
+					class="button"
+					disabled={!isChanged}
+					onClick={() => change({ sizes: "" })}
+				>
+					Reset
+				</button>
+				<button
+					type="button"
+					class="button"
+					onClick={() => change({ edit: "", sizes: "" })}
+				>
+					Close
+				</button>
+			</div>
+			<Questions edited={edited} />
+			<div class="edit-body">
+				<div class="edit-inputs">
+					{edit === "text" ? (
+						<ConfigText key={original.name} edited={edited} />
+					) : (
+						<Sliders edited={edited} />
+					)}
+				</div>
+				<div class="edit-result" aria-live="polite" data-numbers>
+					{broken.length ? (
+						<ul class="broken">
+							{broken.map((x) => (
+								<li key={x}>{x}</li>
+							))}
+						</ul>
+					) : (
+						<>
+							<Total result={counts} values={edited.dimensions.values} />
+							{isChanged && <Change edited={edited} />}
+						</>
+					)}
+				</div>
+			</div>
+			{edited.unfollowed && !broken.length && (
+				<p class="edit-note" role="status">
+					The pictures and sizes below are those of {original.name} as published:{" "}
+					{edited.unfollowed}.
+				</p>
+			)}
+		</section>
+	);
+}
+
+function Change({ edited }: { edited: Edited }) {
+	const { design, dimensions, counts, original } = edited;
+	const own = useMemo(() => editedDimensions(design, ""), [design]);
+	const published = useMemo(() => evaluateDesign(design, own), [design]);
+	const causes = editCauses(design, own, dimensions);
+	const formulaAt = (x: Dimensions, form: typeof counts.form): [string, string] => [
+		notation(form, x.values, true),
+		notation(form, x.values, false),
+	];
+	const delta = counts.total - published.total;
+	if (!causes.length) return <p class="caption">As many as {original.name} has.</p>;
+	return (
+		<>
+			<p class="caption" data-part="edit-delta">
+				{signed(delta)} beside {original.name}
+			</p>
+			<Waterfall
+				names={[original.name, "edited"]}
+				causes={{
+					totals: [String(published.total), String(counts.total)],
+					delta: String(delta),
+					formulas: [formulaAt(own, published.form), formulaAt(dimensions, counts.form)],
+					method: data.words.method as string,
+					causes,
+				}}
+			/>
+		</>
+	);
+}
+
+function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
+	const questions = useMemo(() => classicQuestions(design), [design]);
+	const now = encodeEdit(design, dimensions);
+	return (
+		<div class="edit-questions" role="group" aria-label="What if it were">
+			{questions.map(({ name, sizes, to }) => {
+				const isChosen = now === encodeEdit(design, to);
+				return (
+					<button
+						type="button"
+						key={name}
+						class="button"
+						aria-pressed={isChosen}
+						onClick={() => change({ sizes: isChosen ? "" : sizes })}
+					>
+						{name}
+					</button>
+				);
+			})}
+		</div>
+	);
+}
+
+function Sliders({ edited }: { edited: Edited }) {
+	const { design, dimensions } = edited;
+	return (
+		<div class="dimensions">
+			{design.letters.map((x) => (
+				<Dimension
+					key={x.letter}
+					x={x}
+					n={dimensions.values[x.letter]!}
+					move={(n) => set(design, { [x.letter]: n })}
+				/>
+			))}
+			{dimensions.tied !== null && (
+				<span class="control">
+					<input
+						id="edit-tied"
+						type="checkbox"
+						checked={dimensions.tied}
+						onChange={(event) => set(design, { tied: event.currentTarget.checked })}
+					/>
+					<label class="control-label" for="edit-tied">
+						head tied to the embedding
+					</label>
+				</span>
+			)}
+		</div>
+	);
+}
+
+const REST_MS = 150;
+
+/** The config.json as text: the last sound state stays while a line is half typed. */
+function ConfigText({ edited }: { edited: Edited }) {
+	const { design, original, counts, dimensions } = edited;
+	const [text, setText] = useState(counts.config);
+	const [notes, setNotes] = useState<LineNote[]>([]);
+	const typed = useRef(encodeEdit(design, dimensions));
+	const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+	const now = encodeEdit(design, dimensions);
+	useEffect(() => {
+		// a slider, a question or Back has changed what the text should say
+		if (now === typed.current) return;
+		typed.current = now;
+		setText(counts.config);
+		setNotes([]);
+	}, [now]);
+	const read = (content: string) => {
+		const found = readTyped(content, design, original.name, data.files as FormatData);
+		setNotes(found.notes);
+		if (!found.dimensions) return;
+		typed.current = encodeEdit(design, found.dimensions);
+		change({ sizes: typed.current });
+	};
+	const type = (content: string) => {
+		setText(content);
+		clearTimeout(timer.current);
+		timer.current = setTimeout(() => read(content), REST_MS);
+	};
+	const lines = text.split("\n");
+	const noted = new Map(notes.map((x) => [x.line, x]));
+	return (
+		<div class="config-text">
+			<div class="config-lines" aria-hidden="true">
+				{lines.map((_, i) => (
+					<span key={i} class={noted.has(i) ? "marked" : undefined}>
+						{i + 1}
+					</span>
+				))}
+			</div>
+			<textarea
+				id="config-text"
+				aria-label="config.json"
+				aria-invalid={notes.length > 0}
+				aria-describedby="config-notes"
+				spellcheck={false}
+				wrap="off"
+				rows={lines.length}
+				value={text}
+				onInput={(event) => type(event.currentTarget.value)}
+			/>
+			<ul id="config-notes" class="config-notes" role="status">
+				{notes.map((x) => (
+					<li key={`${x.line} ${x.text}`}>
+						Line {grouped(BigInt(x.line + 1))}: {x.text}
+					</li>
+				))}
+			</ul>
+			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
+				Copy config.json
+			</button>
+		</div>
+	);
+}
+
+/** What an edited page says instead of its name. */
+export const editedTitle = ({ original, counts }: Edited): string =>
+	`${original.name}, edited: ${compactCount(counts.total)}`;

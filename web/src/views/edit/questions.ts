@@ -1,0 +1,42 @@
+// The classic questions about a model, as other dimensions of it; those that change nothing or make no
+// model are left out.
+import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
+import { editedDimensions, withValues } from "../../lib/editing";
+
+export interface Question {
+	name: string;
+	/** What the address says of it. */
+	sizes: string;
+	to: Dimensions;
+}
+
+type Values = Record<string, bigint>;
+const QUESTIONS: [name: string, to: (x: Values) => Partial<Values> | null][] = [
+	["multi-head attention", ({ H, K }) => (K && H ? { K: H } : null)],
+	["one KV head", ({ K }) => (K ? { K: 1n } : null)],
+	["a vocabulary of 32,000", ({ V }) => (V ? { V: 32000n } : null)],
+	["twice as deep", ({ L }) => (L ? { L: 2n * L } : null)],
+	["half as deep", ({ L }) => (L && L % 2n === 0n ? { L: L / 2n } : null)],
+	["twice as wide", ({ d, F }) => (d ? { d: 2n * d, ...(F && { F: 2n * F }) } : null)],
+	["twice as many experts", ({ E }) => (E ? { E: 2n * E } : null)],
+	["all experts at once", ({ E, k }) => (E && k ? { k: E } : null)],
+];
+
+export function classicQuestions(design: Design): Question[] {
+	const own = editedDimensions(design, "");
+	const letters = new Set(design.letters.map((x) => x.letter));
+	const asked = QUESTIONS.map(([name, to]) => ({ name, values: to(own.values) }));
+	const found = asked.flatMap(({ name, values }) =>
+		values && Object.keys(values).every((x) => letters.has(x))
+			? [{ name, sizes: withValues(design, "", values as Values) }]
+			: [],
+	);
+	if (own.tied !== null)
+		found.push({
+			name: own.tied ? "a head of its own" : "a tied head",
+			sizes: withValues(design, "", { tied: !own.tied }),
+		});
+	return found
+		.map((x) => ({ ...x, to: editedDimensions(design, x.sizes) }))
+		.filter((x) => x.sizes !== "" && !evaluateDesign(design, x.to).broken.length);
+}
