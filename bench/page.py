@@ -29,9 +29,9 @@ STATES = {
     "run": "",
     "train": "#mode=train",
     "eight GPUs": "#gpus=8&map=flops",
-    "design": "#view=design",
+    "edit": "#edit=sizes",
 }
-RANGE = """(() => document.querySelector("#context")?.previousElementSibling ?? document.querySelector("input[type=range]"))()"""
+RANGE = """(() => document.querySelector("#edit input[type=range]") ?? document.querySelector("#context")?.previousElementSibling)()"""
 WHOLE = """new Promise((done) => {
   const look = () => (document.querySelector("#page[data-busy]") ? setTimeout(look) : done());
   look();
