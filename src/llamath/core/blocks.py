@@ -12,6 +12,7 @@ from typing import ClassVar
 from ..utils.errors import ImpossibleModel, safe
 from ..utils.named_tuple import NamedTuple
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
+from .expr import as_number
 from .machine import Machine, X
 from .positions import Rope
 from .tree import Block, Cut, Stack, Weight, runs_again
@@ -533,7 +534,7 @@ class Decoder(Block):
     @property
     def own_layers(self) -> int:
         """The number of layers, those that run again counted once."""
-        return sum(int(n) for x, n in self.layers.distinct() if not runs_again(x))
+        return sum(as_number(n) for x, n in self.layers.distinct() if not runs_again(x))
 
     @property
     def is_multimodal(self) -> bool:

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, overload
 
 from ..utils.named_tuple import NamedTuple
-from ..utils.number_marks import is_marking, mark, unmarked
+from ..utils.number_marks import FactorUnlessOne, is_marking, mark, unmarked
 
 Json = int | str | list[Any]
 
@@ -323,7 +323,9 @@ class Expr(int):
         """
         terms = []
         for monomial, k in self.terms.items():
-            number = [_number_json(k)] if k != 1 or not monomial else []
+            number: list[Any] = [_number_json(k)] if k != 1 or not monomial else []
+            if monomial and type(k) is Number:
+                number = [FactorUnlessOne(k)]
             terms.append(_operation("*", [*number, *map(_atom_json, monomial)]))
         return _operation("+", terms) if terms else 0
 
@@ -494,6 +496,14 @@ class Power(float):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return Power, (float(self), self.base, self.exponent, self.factor)
+
+
+def written_factor(x: float) -> str:
+    """Return a number to six digits; of a power of a dimension, with marks, one that follows it."""
+    own = f"{float(x):g}"
+    if not isinstance(x, Power):
+        return own
+    return mark(own, "power", x.base, repr(x.factor), repr(x.exponent))
 
 
 def _without_zeros(terms: Mapping[Monomial, int]) -> Mapping[Monomial, int]:
@@ -690,6 +700,19 @@ def as_number(x: int) -> int:
     return Number(int(x), "+", x) if isinstance(x, Expr) and is_marking() and x.symbols else int(x)
 
 
+def larger(a: int, b: int) -> int:
+    """Return the larger number; with marks, the choice is kept."""
+    kept = is_marking() and any(isinstance(x, (Expr, Number)) and x.symbols for x in (a, b))
+    return Number(max(int(a), int(b)), "max", a, b) if kept else max(a, b)
+
+
+def choose_if_less(a: int, b: int, less: int, else_: int) -> int:
+    """Return `less` if a < b, and `else_` otherwise; with marks, the choice is kept."""
+    value = less if a < b else else_
+    kept = is_marking() and any(isinstance(x, (Expr, Number)) and x.symbols for x in (a, b))
+    return Number(int(value), "choose", a, b, less, else_) if kept else value
+
+
 def _varies(x: Expr) -> bool:
     """Whether there are variables in an expression."""
     for monomial in x.terms:
@@ -855,7 +878,10 @@ def _format(terms: Mapping[Monomial, int], show: Callable[[Atom], str]) -> str:
     text = ""
     for monomial, k in terms.items():
         factors = [show(atom) for atom in monomial]
-        if abs(k) != 1 or not factors:
+        if factors and type(k) is Number:
+            size = abs(k)
+            factors[0] = mark("" if size == 1 else f"{int(size)}·", "factor", size) + factors[0]
+        elif abs(k) != 1 or not factors:
             factors.insert(0, str(abs(k)))
         sign = " − " if k < 0 else " + "
         text += (sign if text else "−" if k < 0 else "") + "·".join(factors)

@@ -39,6 +39,26 @@ class Quotient(float):
         return self
 
 
+class FactorUnlessOne:
+    """A number in an expression, which is left out where it is 1."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FactorUnlessOne) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+
+class Either:
+    """One of two expressions: the first where two numbers are equal, as they are at first."""
+
+    def __init__(self, a: int, b: int, same: Any, other: Any) -> None:
+        self.numbers, self.same, self.other = (a, b), same, other
+
+
 class Marks:
     """The marks that were made: each has a way to write numbers, their forms, and the text for
     the numbers as they are.
@@ -74,6 +94,8 @@ class Marks:
 
         def group(found: re.Match[str]) -> str:
             kind, forms, own = self._made[_place(found[1])]
+            if kind == "factor" and own:
+                return self._added(f"{int(own[:-1]):,}·", "factor,", forms)
             return self._added(f"{int(own):,}", ",", forms) if kind == "d" else found[0]
 
         return self._pattern.sub(group, text)
@@ -83,8 +105,15 @@ class Marks:
         return self._mapped(
             x,
             self.own,
-            lambda n, *_: float(n) if isinstance(n, float) else int(n),
+            lambda n, kind, *_: (
+                float(n)
+                if isinstance(n, float)
+                else None
+                if kind == "unless 1" and n == 1
+                else int(n)
+            ),
             lambda runs: [y for y, n in runs for _ in range(n)],
+            lambda either: either.same,
         )
 
     def encode(self, x: Any) -> dict[str, Any]:
@@ -100,6 +129,7 @@ class Marks:
             lambda text: self._encoded(text.replace(DELIMITER, "\\x7f")),
             lambda n, kind, *inputs: self._encoded(self.add(str(n), kind, inputs)),
             lambda runs: {DELIMITER: [[y, n] for y, n in runs]},
+            self._encoded_either,
         )
         values = self._letters()
         forms = _SharedForms(values)
@@ -112,6 +142,10 @@ class Marks:
             "forms": forms.to_json(),
             "own": {letter: str(n) for letter, n in values.items()},
         }
+
+    def _encoded_either(self, x: Either) -> dict[str, Any]:
+        choice = self._encoded(self.add("", "=", (*x.numbers, "1", "")))
+        return {DELIMITER + "=": [choice, x.same, x.other]}
 
     def _encoded(self, text: str) -> str:
         return self._pattern.sub(lambda x: f"{DELIMITER}{_place(x[1])}{DELIMITER}", text)
@@ -132,6 +166,7 @@ class Marks:
         of_text: Callable[[str], Any],
         of_number: Callable[..., Any],
         of_runs: Callable[[Sequence[tuple[Any, Any]]], Any],
+        of_either: Callable[[Either], Any],
     ) -> Any:
         def visit(y: Any) -> Any:
             if isinstance(y, str):
@@ -141,7 +176,14 @@ class Marks:
             if isinstance(y, Mapping):
                 return {self.own(key): visit(value) for key, value in y.items()}
             if isinstance(y, list | tuple):
-                return [visit(item) for item in y]
+                items = [visit(item) for item in y]
+                kept = [item for item in items if item is not None or None in y]
+                alone = len(kept) == 2 < len(items) and kept[0] == "*"
+                return kept[1] if alone else kept
+            if isinstance(y, FactorUnlessOne):
+                return of_number(y.number, "unless 1", y.number)
+            if isinstance(y, Either):
+                return of_either(Either(*y.numbers, visit(y.same), visit(y.other)))
             if isinstance(y, int) and not isinstance(y, bool):
                 return of_number(y, "#", y) if _has_letters(y) else int(y)
             if isinstance(y, Quotient):
@@ -198,6 +240,12 @@ def grouped_marks(text: str) -> str:
     """Return a text whose marks are those of numbers with commas."""
     marks = _ACTIVE.get()
     return text if marks is None else marks.grouped(text)
+
+
+def own_data(x: Any) -> Any:
+    """Return data with the numbers as they are."""
+    marks = _ACTIVE.get()
+    return x if marks is None else marks.own_data(x)
 
 
 def own_text(text: str) -> str:

@@ -21,6 +21,7 @@ export const EXACT: Record<string, (...xs: Numeric[]) => Numeric> = {
 	"*": (a, b) => a * b,
 	min: (a, b) => (b < a ? b : a),
 	max: (a, b) => (b > a ? b : a),
+	choose: (a, b, less, otherwise) => (a < b ? less : otherwise),
 	floor,
 	ceil: (a, b) => -floor(-a, b),
 	round,

@@ -4,6 +4,8 @@ import type { ModelData } from "./data";
 
 /** Left out of every model with other letters. */
 const SEARCHED = ["tour", "copy", "posters", "parallel", "checkpoint", "live"];
+/** The attention that keeps its scores, and copies of keys and values. */
+const WRITTEN = "written";
 /** Rows of whole blocks of this many weights have types by layer. */
 const MIXED = 256;
 
@@ -28,7 +30,12 @@ interface Known extends ModelData {
 		gpus: { count: string; splits: [number, number][] }[];
 		layouts: { tp: string; pp: string }[];
 		spine: Record<string, Record<string, string>>;
-		training: { ranks: string[]; static: Record<string, Record<string, unknown>> };
+		training: {
+			ranks: string[];
+			static: Record<string, Record<string, unknown>>;
+			moving: Record<string, unknown>;
+			choices: { name: string; options: [string, string][] }[];
+		};
 	};
 }
 
@@ -109,6 +116,10 @@ export function followed(
 	const gpus = sizes.gpus.map((x) => ({ ...x, splits: x.splits.filter(([i]) => isKept(i)) }));
 	const ranks = sizes.training.ranks.filter((x) => alike.get(x));
 	const lost = new Set(sizes.training.ranks.filter((x) => !ranks.includes(x)));
+	// where keys and values are repeated for query heads, their copies are saved
+	const isShared = (x: Known) => x.attention.kinds.map((y) => y.heads === y.kvHeads).join();
+	const repeats = isShared(made) === isShared(own);
+	const isTold = (choice: string) => repeats || !choice.split(" ").includes(WRITTEN);
 	const sameRopes = attention.ropes.every((x, i) => x.dim === own.attention.ropes[i]!.dim);
 	return {
 		...without(made, new Set(SEARCHED)),
@@ -131,6 +142,13 @@ export function followed(
 			training: {
 				...sizes.training,
 				ranks,
+				moving: Object.fromEntries(
+					Object.entries(sizes.training.moving).filter(([name]) => isTold(name)),
+				),
+				choices: sizes.training.choices.map((x) => ({
+					...x,
+					options: x.options.filter(([name]) => isTold(name)),
+				})),
 				static: Object.fromEntries(
 					Object.entries(sizes.training.static).map(([name, x]) => [
 						name,

@@ -65,6 +65,8 @@ const KINDS: Record<string, (...numbers: [bigint, bigint]) => string> = {
 	"#": (n) => String(n),
 	",": (n) => grouped(n).replace("−", "-"),
 	"%": percent,
+	"factor,": (n) => (n === 1n ? "" : `${grouped(n)}·`),
+	factor: (n) => (n === 1n ? "" : `${n}·`),
 	short,
 	bytes,
 	FLOPs: flops,

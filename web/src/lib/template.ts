@@ -30,6 +30,8 @@ interface Instance {
 type Make = (at: Instance) => unknown;
 
 const MARK = "\x7f";
+/** In the place of a factor of 1. */
+const OMITTED = Symbol();
 const LARGEST = 2n ** 53n - 1n;
 
 /** Larger numbers are texts. */
@@ -44,13 +46,18 @@ function compile({ marks, forms, own, fixed: _fixed, rows: _rows, ...data }: Tem
 		if (x[0] === "@") return numberOf(x[1] as number, at);
 		const [first, ...rest] = x.slice(1).map((y) => evaluate(y, at));
 		const apply = EXACT[x[0]]!;
-		return x[0] === "+" || x[0] === "*"
+		return ["+", "*", "max"].includes(x[0])
 			? rest.reduce<bigint>((a, b) => apply(a, b), first!)
 			: apply(first!, ...rest);
 	};
 	const textOf = (place: number, at: Instance): string => (at.texts[place] ??= write(place, at));
 	const write = (place: number, at: Instance): string => {
 		const [kind, ...inputs] = marks[place]!;
+		if (kind === "power") {
+			const [base, factor, exponent] = [inputs[0] as number, ...inputs.slice(1).map(Number)];
+			const power = factor! * Number(numberOf(base, at)) ** exponent!;
+			return String(Number(power.toPrecision(6)));
+		}
 		if (kind !== "=") return numberText(kind, ...inputs.map((x) => numberOf(x as number, at)));
 		const [a, b, same, other] = inputs as [number, number, string, string];
 		return textWith(numberOf(a, at) === numberOf(b, at) ? same : other, at);
@@ -66,6 +73,11 @@ function compile({ marks, forms, own, fixed: _fixed, rows: _rows, ...data }: Tem
 		const [before, place, after, more] = text.split(MARK);
 		if (more === undefined && !before && !after) {
 			const [kind, form] = marks[Number(place)]!;
+			if (kind === "unless 1")
+				return (at) => {
+					const n = numberOf(form as number, at);
+					return n === 1n ? OMITTED : jsonNumber(n);
+				};
 			if (kind === "/") {
 				const by = marks[Number(place)]![2] as number;
 				return (at) => Number(numberOf(form as number, at)) / Number(numberOf(by, at));
@@ -80,7 +92,12 @@ function compile({ marks, forms, own, fixed: _fixed, rows: _rows, ...data }: Tem
 			return (at) => ["let", list[1], jsonNumber(at.letters[list[1] as string]!)];
 		const makes = list.map(of);
 		if (!makes.some(Boolean)) return null;
-		return (at) => makes.map((make, i) => (make ? make(at) : list[i]));
+		return (at) => {
+			const made = makes.map((make, i) => (make ? make(at) : list[i]));
+			if (!made.includes(OMITTED)) return made;
+			const kept = made.filter((x) => x !== OMITTED);
+			return kept.length === 2 ? kept[1] : kept;
+		};
 	};
 	const ofRuns = (runs: [unknown, unknown][]): Make => {
 		const makes = runs.map((run) => run.map(of));
@@ -91,7 +108,12 @@ function compile({ marks, forms, own, fixed: _fixed, rows: _rows, ...data }: Tem
 				return Array<unknown>(Number(count ? count(at) : times)).fill(made);
 			});
 	};
+	const ofEither = ([choice, same, other]: [string, unknown, unknown]): Make => {
+		const [isSame, ofSame, ofOther] = [ofText(choice)!, of(same), of(other)];
+		return (at) => (isSame(at) ? (ofSame ? ofSame(at) : same) : ofOther ? ofOther(at) : other);
+	};
 	const ofObject = (x: Record<string, unknown>): Make | null => {
+		if (`${MARK}=` in x) return ofEither(x[`${MARK}=`] as [string, unknown, unknown]);
 		if (MARK in x) return ofRuns(x[MARK] as [unknown, unknown][]);
 		const entries = Object.entries(x).map(([name, y]) => [name, y, of(y)] as const);
 		if (!entries.some((entry) => entry[2])) return null;

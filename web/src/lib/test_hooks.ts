@@ -4,6 +4,7 @@ import { data } from "./data";
 import { value } from "./expressions";
 import { shortBytes } from "./format";
 import { state, stateWith } from "./state";
+import { instantiate } from "./template";
 import { chosenHardware, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { memoryPerGpu } from "./sizing/gpu_memory";
 import { speedLimits } from "./sizing/speed_limits";
@@ -15,6 +16,7 @@ import { FileError } from "./files/strict_json";
 Object.assign(globalThis, {
 	llamath: {
 		data,
+		instantiate,
 		state,
 		stateWith,
 		value,

@@ -4,10 +4,11 @@ operation to its last reader.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ...core.expr import Expr, total
+from ...core.expr import Expr, Number, total
+from ...utils.number_marks import is_marking
 from .node import Node
 from .operations.saved_tensors import elements_per_token
 from .recorder import Graph, Region
@@ -34,6 +35,27 @@ def peak_elements(graph: Graph) -> Expr:
     of its tokens.
     """
     return max((_peak_of_region(x, lambda size: size).elements for x in graph.regions), key=int)
+
+
+def most_elements(graph: Graph) -> int:
+    """Return the elements per token at the largest peak, which with marks may move to another
+    operation.
+    """
+    sizes = [total(y) for x in graph.layers for y in _live_elements(x, elements_per_token)]
+    found = max(map(int, sizes), default=0)
+    return Number(found, "max", *sizes) if is_marking() and sizes else found
+
+
+def _live_elements(region: Region, measure: Callable[[Expr], Expr]) -> Iterator[list[Expr]]:
+    """Yield the elements that live at each operation, with those of the argument once more."""
+    ends = _last_uses(region)
+    live: dict[Node, Expr] = {}
+    for i, node in enumerate(region.nodes):
+        if not node.is_view and not node.op.cache:
+            live[node] = measure(node.size)
+        values = list(live.values())
+        yield [*values[:1], *values]
+        live = {x: elements for x, elements in live.items() if ends[x] > i}
 
 
 def _peak_of_region(region: Region, measure: Callable[[Expr], Expr] = elements_per_token) -> Peak:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from ...analysis.graph.operations.attention_operations import rope
 from ...analysis.graph.operations.expert_operations import route, route_by_token
 from ...analysis.graph.recorder import record
 from ...analysis.size.memory.gpu_shards import BATCH, ShardedModel, WeightRead
@@ -62,12 +63,16 @@ def build_experts(
 
 
 def fixed_letters(model: FamilyModel) -> list[str]:
-    """Return the letters of the experts and of the choice among them, which shares of bytes and
-    shards are computed from as numbers.
+    """Return the letters that not all data follow: those of the experts and of the choice among
+    them, from which shares are computed, and of heads of which a share is rotated.
     """
+    rotated = (x for _, x in record(model.tree).nodes() if x.op is rope)
+    shares = [
+        Expr.const(x.shape[-1]) for x in rotated if not Expr.const(x.attributes["rope"].dim).symbols
+    ]
     blocks = (x.block for x in fold_blocks(model.tree))
     numbers = (y for x in blocks if isinstance(x, MoE) for y in (x.experts.n, x.top_k))
-    return sorted({y for x in numbers if isinstance(x, Expr) for y in x.symbols})
+    return sorted({y for x in (*shares, *map(Expr.const, numbers)) for y in x.symbols})
 
 
 def _kind(moe: MoE) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....core.config import ACTIVATIONS
-from ....core.expr import Expr, product
+from ....core.expr import Expr, product, written_factor
 from ..node import Node
 from .expert_operations import combine
 from .operation import Operation
@@ -193,7 +193,7 @@ scale = Operation(
     is_identity=lambda factor: factor == 1.0,
     kind="multiply",
     step="{source}_scale",
-    description=lambda node: f"× {float(node.attributes['factor']):g}",
+    description=lambda node: f"× {written_factor(node.attributes['factor'])}",
 )
 offset = Operation(
     name="offset",

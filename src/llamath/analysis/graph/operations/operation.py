@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from ....core.attention_facts import AttentionWindow
-from ....core.expr import Expr, as_number, minimum, product
+from ....core.expr import Expr, as_number, larger, minimum, product
 from ....utils.record_type import Record
 from ..node import Node, UsedWeight
 
@@ -49,7 +49,7 @@ class CachedTensor(Record):
             self.size
             if min(tp, self.parts) == 1
             else product(
-                (self.size.exact_div(self.parts), max(as_number(self.parts) // int(tp), 1))
+                (self.size.exact_div(self.parts), larger(as_number(self.parts) // int(tp), 1))
             )
         )
 

@@ -204,10 +204,12 @@ class ShardedModel:
         return self._cache_specs[i]
 
     def _activations(self, element_bytes: int) -> Expr:
-        """Return the bytes of the activations: the residual stream is whole, tensor parallelism
-        splits the inside of a branch.
+        return self.activations(self.calculator.peak.width, element_bytes)
+
+    def activations(self, width: int, element_bytes: int) -> Expr:
+        """Return the bytes of the activations, given the most elements of a token: the residual
+        stream is whole, tensor parallelism splits the inside of a branch.
         """
-        width = self.calculator.peak.width
         around = minimum(product((2, self.tree.width)), width)
         inside = ceil_div(width - around, self.layout.tp)
         return product(

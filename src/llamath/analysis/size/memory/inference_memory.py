@@ -23,7 +23,7 @@ from ....render.tables import Part
 from ....utils.errors import LlamathError, UnknownQuantization, safe
 from ....utils.number_format import format_bytes, format_count
 from ....utils.record_type import Record
-from ...graph.liveness import peak_of_layers
+from ...graph.liveness import most_elements, peak_of_layers
 from ...graph.node import FLOAT32
 from ...graph.recorder import Graph, record, record_prefill
 from ...storage.choose_storage import (
@@ -364,6 +364,11 @@ class MemoryCalculator:
     def peak(self) -> _PeakActivations:
         """The peak activations of one token of a prompt."""
         return peak_activations(self.tree)
+
+    @cached_property
+    def most_elements(self) -> int:
+        """The elements of the peak as a number, wherever other dimensions have it."""
+        return most_elements(record(self.tree, activation_bytes=FLOAT32))
 
     @cached_property
     def decode_peak(self) -> _PeakActivations:

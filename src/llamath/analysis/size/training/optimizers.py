@@ -14,6 +14,7 @@ from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
+from ....core.expr import choose_if_less
 from ...storage.parallel_layout import WeightShard
 
 BLOCK_SIZE, MIN_8BIT_ELEMENTS, FP32 = 256, 4096, 4
@@ -41,7 +42,8 @@ def _momentum(x: WeightShard, size: int) -> int:
 
 def _adamw8(x: WeightShard, size: int) -> int:  # noqa: ARG001
     n = prod(x.shape)
-    return _adamw(x, FP32) if n < MIN_8BIT_ELEMENTS else 2 * (n + FP32 * -(-n // BLOCK_SIZE))
+    eight = 2 * (n + FP32 * -(-n // BLOCK_SIZE))
+    return choose_if_less(n, MIN_8BIT_ELEMENTS, _adamw(x, FP32), eight)
 
 
 def _adafactor(x: WeightShard, size: int) -> int:

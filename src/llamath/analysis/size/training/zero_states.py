@@ -43,28 +43,13 @@ class PersistentState(NamedTuple):
 
 def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[MemoryLine]]:
     """Return the memory lines of each kind."""
-    trained = (
-        [x for x in state.shards if not x.buffer] if state.adapters is None else state.adapters
-    )
+    trained = _trained(state)
 
     def line(
         kind: str, what: str, shards: Sequence[WeightShard], size: Bytes | int, note: str = ""
     ) -> MemoryLine:
-        return _line(
-            what,
-            shards,
-            size,
-            note,
-            layout if layout.zero >= ZERO_STAGES[kind] else layout.replace(zero=0),
-        )
+        return _line(what, shards, size, note, _sharding(layout, kind))
 
-    optimizer = state.optimizer
-    states = (
-        optimizer.per_element * state.state_bytes
-        if optimizer.per_element is not None
-        else lambda x: optimizer.states(x, state.state_bytes)
-    )
-    rule = "" if optimizer.per_element is not None else optimizer.formula.format(state.state_bytes)
     weights = [line("weights", "weights", state.shards, *_weight_rate(state))]
     if state.adapters is not None:
         weights.append(line("weights", "adapters", trained, state.adapter_bytes))
@@ -94,10 +79,32 @@ def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[M
         "master": [line("master", "master weights", trained, _MASTER_BYTES)]
         if state.master
         else [],
-        "optimizer": [
-            line("optimizer", f"optimizer states, {optimizer.title}", trained, states, rule)
-        ],
+        "optimizer": [optimizer_line(state, layout)],
     }
+
+
+def optimizer_line(state: PersistentState, layout: Layout) -> MemoryLine:
+    """Return the memory line of the optimizer's states."""
+    optimizer = state.optimizer
+    states = (
+        optimizer.per_element * state.state_bytes
+        if optimizer.per_element is not None
+        else lambda x: optimizer.states(x, state.state_bytes)
+    )
+    rule = "" if optimizer.per_element is not None else optimizer.formula.format(state.state_bytes)
+    what = f"optimizer states, {optimizer.title}"
+    return _line(what, _trained(state), states, rule, _sharding(layout, "optimizer"))
+
+
+def _trained(state: PersistentState) -> list[WeightShard]:
+    if state.adapters is not None:
+        return state.adapters
+    return [x for x in state.shards if not x.buffer]
+
+
+def _sharding(layout: Layout, kind: str) -> Layout:
+    """Return the layout for a kind of memory, which a ZeRO stage below its own does not shard."""
+    return layout if layout.zero >= ZERO_STAGES[kind] else layout.replace(zero=0)
 
 
 def _copied_bytes(x: WeightShard, recipe: Fp8Recipe) -> int:

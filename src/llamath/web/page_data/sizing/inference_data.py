@@ -51,7 +51,7 @@ from ....hardware import Device, devices, find_device
 from ....model import FamilyModel
 from ....questions.layout import Layout
 from ....utils.errors import LlamathError, UnknownQuantization
-from ....utils.number_marks import Quotient, unmarked
+from ....utils.number_marks import Either, Quotient, is_marking, own_data, unmarked
 from ..checkpoint_data import CheckpointModel
 from ..facts_data import format_name
 from .element_bytes import UNIT, ElementBytes, element_texts, element_variables
@@ -78,7 +78,7 @@ _CARDS = (
 """The GPUs that the pictures show."""
 
 
-_Forms = dict[str, tuple[int, Json]]
+_Forms = dict[str, tuple[int, Json | Either]]
 """Distinct expressions with their places."""
 
 
@@ -313,9 +313,9 @@ def _layouts(
     }
 
 
-def _shared(form: Json, forms: _Forms) -> int:
+def _shared(form: Json | Either, forms: _Forms) -> int:
     """Return the place of an expression among those that all stages share."""
-    return forms.setdefault(json.dumps(form), (len(forms), form))[0]
+    return forms.setdefault(json.dumps(own_data(form)), (len(forms), form))[0]
 
 
 def _layout(
@@ -338,7 +338,7 @@ def _layout(
         else:
             stage = _stage(first, i, forms) | {"weights": _weight_bytes(shards, i, elements)}
             found, numbers = _reads(shards, i, len(stages), elements)
-            keys.append(json.dumps([stage, [*numbers.values()]]))
+            keys.append(json.dumps(own_data([stage, [*numbers.values()]])))
             if keys[i] not in stages:
                 stages[keys[i]] = stage | {"where": []}
                 reads.append(found)
@@ -440,7 +440,7 @@ def _stage(shards: ShardedModel, i: int, forms: _Forms) -> dict[str, Any]:
             {"what": x.kind, "form": _shared(cache_expression(x), forms)}
             for x in shards.stage_cache_specs(i)
         ],
-        "activations": _shared(Expr.const(found.activations).to_expression_json(), forms),
+        "activations": _activations(shards, Expr.const(found.activations), forms),
         "logits": _shared(Expr.const(found.logits).to_expression_json(), forms),
         "overhead": _shared(
             overhead_bytes(
@@ -449,6 +449,18 @@ def _stage(shards: ShardedModel, i: int, forms: _Forms) -> dict[str, Any]:
             forms,
         ),
     }
+
+
+def _activations(shards: ShardedModel, written: Expr, forms: _Forms) -> int:
+    """Return the place of the activations, in letters where the peak of other dimensions is at the
+    same operation.
+    """
+    width, most = shards.calculator.peak.width, shards.calculator.most_elements
+    if not width.symbols or not is_marking():
+        return _shared(written.to_expression_json(), forms)
+    elsewhere = Expr.const(shards.activations(Expr.const(most), SIZES.activation))
+    form = Either(width, most, written.to_expression_json(), elsewhere.to_expression_json())
+    return _shared(form, forms)
 
 
 def cache_expression(x: CacheSpec) -> Json:

@@ -18,7 +18,7 @@ from ....analysis.size.training.pipeline_schedule import stage_activations
 from ....analysis.size.training.training_memory import TrainingJob, TrainRequest
 from ....analysis.size.training.zero_states import (
     ZERO_STAGES,
-    PersistentState,
+    optimizer_line,
     persistent_lines,
     zero3_gather_buffers,
 )
@@ -204,27 +204,32 @@ def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
         *map(_line, gathered),
         {"what": "overhead", "form": overhead_bytes(dynamic).to_expression_json(), "says": ""},
     ]
-    lines = {
-        name: _sharded_lines(state._replace(optimizer=x), sharded) for name, x in OPTIMIZERS.items()
-    }
+    formulas = persistent_lines(state, Layout())
     return {
-        **next(iter(lines.values())),
-        "optimizer": {name: x["optimizer"] for name, x in lines.items()},
+        **{
+            kind: _sharded_lines(kind, lines, formulas[kind])
+            for kind, lines in persistent_lines(state, sharded).items()
+        },
+        "optimizer": {
+            name: _sharded_lines(
+                "optimizer",
+                *([optimizer_line(state._replace(optimizer=x), y)] for y in (sharded, Layout())),
+            )
+            for name, x in OPTIMIZERS.items()
+        },
         "overhead": overhead,
     }
 
 
-def _sharded_lines(state: PersistentState, sharded: Layout) -> dict[str, list[_Line]]:
-    """Return the lines of each kind of persistent memory, with the formulas of a single replica."""
-    formulas = persistent_lines(state, Layout())
-    return {
-        kind: [
-            _line(x.replace(bytes=_over(x, kind))) | {"says": y.formula}
-            for x, y in zip(lines, formulas[kind], strict=True)
-            if x.bytes
-        ]
-        for kind, lines in persistent_lines(state, sharded).items()
-    }
+def _sharded_lines(
+    kind: str, lines: Iterable[MemoryLine], formulas: Iterable[MemoryLine]
+) -> list[_Line]:
+    """Return the lines of a kind of persistent memory, with the formulas of a single replica."""
+    return [
+        _line(x.replace(bytes=_over(x, kind))) | {"says": y.formula}
+        for x, y in zip(lines, formulas, strict=True)
+        if x.bytes
+    ]
 
 
 def _over(x: MemoryLine, kind: str) -> Expr:

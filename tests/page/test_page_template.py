@@ -1,0 +1,205 @@
+"""The page makes the data of a model with other dimensions as the library builds them, from the model's template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+import llamath
+from llamath.catalog import read_preset
+from llamath.model import FamilyModel
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import page_from_data
+from support.browser_page import NARROW, Tab, browser
+from support.page_expressions import evaluate, expression_from_json
+from support.page_models import as_made, data_of
+
+assert browser
+LEFT_OUT = {"design", "tour", "copy", "parallel", "checkpoint", "live", "template"}
+CHANGES = {
+    "llama-3-8b": (
+        {"hidden_size": 8192, "num_attention_heads": 64, "num_hidden_layers": 80},
+        {"num_key_value_heads": 32, "intermediate_size": 11008, "vocab_size": 32000},
+    ),
+    "mistral-7b": (
+        {"hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 30},
+        {"intermediate_size": 11000, "num_key_value_heads": 1},
+    ),
+    "qwen2-7b": (
+        {"hidden_size": 5120, "num_attention_heads": 40, "intermediate_size": 27648},
+        {"num_hidden_layers": 36, "vocab_size": 151936},
+    ),
+    "qwen3-0.6b": (
+        {"hidden_size": 5120, "num_attention_heads": 64, "num_hidden_layers": 64},
+        {"head_dim": 64, "intermediate_size": 4096},
+    ),
+    "gemma-7b": (
+        {"hidden_size": 2048, "num_hidden_layers": 18, "intermediate_size": 16384},
+        {"num_key_value_heads": 4, "vocab_size": 32000},
+    ),
+    "gpt2": (
+        {"n_embd": 1024, "n_layer": 24, "n_head": 16},
+        {"vocab_size": 32000, "n_embd": 1536, "n_head": 24},
+    ),
+    "phi-1.5": (
+        {"hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 64},
+        {"intermediate_size": 10240, "num_hidden_layers": 32},
+    ),
+    "olmo-2-7b": (
+        {"hidden_size": 5120, "intermediate_size": 13824, "num_hidden_layers": 40},
+        {"num_attention_heads": 16, "num_key_value_heads": 16},
+    ),
+}
+
+
+def _family_model(config: dict[str, Any]) -> FamilyModel:
+    model = llamath.load(config)
+    assert isinstance(model, FamilyModel)
+    return model
+
+
+def _value(form: Any, known: dict[str, int]) -> int:
+    """Return the value of an expression at arbitrary values of its variables."""
+    names = expression_from_json(form).variables
+    return evaluate(form, {x: known.get(x, 2 + crc32(x.encode()) % 7) for x in names})
+
+
+def _lines(x: Any, lines: list[dict[str, Any]]) -> Any:
+    if isinstance(x, dict):
+        return {name: _lines(y, lines) for name, y in x.items()}
+    return [(lines[i]["what"], lines[i]["says"], _value(lines[i]["form"], {})) for i in x]
+
+
+def _stage(stage: dict[str, Any], forms: list[Any], formats: list[dict[str, Any]]) -> Any:
+    known = [{name: int(n) for name, n in x["variables"].items()} for x in formats]
+    return {
+        "weights": [_value(stage["weights"], x) for x in known],
+        "cache": [(x["what"], _value(forms[x["form"]], {})) for x in stage["cache"]],
+        "rest": [_value(forms[stage[x]], {}) for x in ("activations", "logits", "overhead")],
+        "where": stage["where"],
+    }
+
+
+def _comparable(model: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """Return the data with values in place of places and of expressions that may be written
+    otherwise; only what `like` has of formats, layouts and ranks.
+    """
+    found = {name: x for name, x in model.items() if name not in LEFT_OUT}
+    names = {x["name"] for x in like["sizes"]["dtypes"]}
+    sizes, training = model["sizes"], model["sizes"]["training"]
+    formats = [x for x in sizes["dtypes"] if x["name"] in names]
+    shown = {
+        like["sizes"]["layouts"][i]["name"] for x in like["sizes"]["gpus"] for i, _ in x["splits"]
+    }
+    ranks = set(like["sizes"]["training"]["ranks"])
+    kept = ("what", "static", "moving", "lines", "start", "ranks")
+    found["sizes"] = {
+        name: x
+        for name, x in sizes.items()
+        if name not in ("layouts", "forms", "gpus", "start", "notes")
+    } | {
+        "dtypes": [
+            {k: v for k, v in x.items() if k not in ("each", "variables")}
+            | {"of": [sorted(y.split(" + ")) for y in x["of"]]}  # in order of their size
+            for x in formats
+        ],
+        "spine": {
+            name: {dtype: n for dtype, n in x.items() if dtype in names}
+            for name, x in sizes["spine"].items()
+        },
+        "layouts": {
+            x["name"]: [_stage(y, sizes["forms"], formats) for y in x["stages"]]
+            for x in sizes["layouts"]
+            if x["name"] in shown
+        },
+        "training": {k: v for k, v in training.items() if k not in kept}
+        | {
+            "choices": like["sizes"]["training"]["choices"],
+            "moving": {
+                name: _lines(x, training["lines"])
+                for name, x in training["moving"].items()
+                if name in like["sizes"]["training"]["moving"]
+            },
+            "static": {
+                name: {n: _lines(y, training["lines"]) for n, y in x.items() if n in ranks}
+                for name, x in training["static"].items()
+            },
+        },
+    }
+    found["tiles"] = [
+        x | {"kept": {dtype: y for dtype, y in x["kept"].items() if dtype in names}}
+        for x in model["tiles"]
+    ]
+    found["layers"] = [
+        {
+            name: {dtype: y for dtype, y in x.items() if dtype in names} if name == "of" else x
+            for name, x in model["layers"]["kinds"][i].items()
+        }
+        for i in model["layers"]["order"]
+    ]
+    found["facts"] = model["facts"] | {
+        "weights": [x for x in model["facts"]["weights"] if x["dtype"] in names]
+    }
+    ropes = like["attention"]["ropes"] != []
+    found["attention"] = model["attention"] | {
+        "alternatives": [],
+        "ropes": model["attention"]["ropes"] if ropes else [],
+        "kinds": [x if ropes else x | {"rope": None} for x in model["attention"]["kinds"]],
+    }
+    return json.loads(json.dumps(found))
+
+
+def _differences(a: Any, b: Any, at: str = "") -> list[tuple[str, Any, Any]]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = [*a, *(x for x in b if x not in a)]
+        return [y for x in keys for y in _differences(a.get(x), b.get(x), f"{at}/{x}")]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        pairs = enumerate(zip(a, b, strict=True))
+        return [y for i, (m, n) in pairs for y in _differences(m, n, f"{at}/{i}")]
+    return [] if a == b else [(at, a, b)]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return page_from_data(as_made(data_of("gpt2")))
+
+
+@pytest.mark.parametrize("slug", CHANGES)
+def test_page_makes_the_data_of_other_dimensions(
+    browser: Any, tmp_path: Path, page: str, slug: str
+) -> None:
+    config = dict(read_preset(slug).config)
+    template = build_page_data([_family_model(config)])["models"][0]["template"]
+    with Tab(browser, tmp_path, page, width=NARROW) as tab:
+        for changes in CHANGES[slug]:
+            model = _family_model(config | changes)
+            letters = model.count.formula.letters
+            made = tab.evaluate(
+                """([template, letters]) => llamath.instantiate(template, Object.fromEntries(
+                  Object.entries(letters).map(([x, n]) => [x, BigInt(n)])))""",
+                [template, {x: str(n) for x, n in letters.items()}],
+            )
+            built = as_made(build_page_data([model]))["models"][0]
+            wrong = _differences(_comparable(built, made), _comparable(made, made))
+            assert not wrong, (changes, wrong[:10])
+            assert made["counts"][0]["value"] == str(model.parameters.total)
+
+
+def test_page_refuses_letters_that_the_data_do_not_follow(
+    browser: Any, tmp_path: Path, page: str
+) -> None:
+    template = data_of("mixtral-8x7b")["models"][0]["template"]
+    with Tab(browser, tmp_path, page, width=NARROW) as tab:
+        for letter in ("E", "Q"):
+            says = tab.evaluate(
+                """([template, letter]) => {
+                  try { llamath.instantiate(template, { [letter]: 3n }); return ""; }
+                  catch (error) { return error.message; }
+                }""",
+                [template, letter],
+            )
+            assert says == f"the data do not follow the letter {letter}"
