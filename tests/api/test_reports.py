@@ -28,6 +28,7 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "config llama-3-8b": lambda: llamath.config("llama-3-8b"),
     "config deepseek-v3": lambda: llamath.config("deepseek-v3"),
     "diff llama-2-7b llama-3-8b": lambda: llamath.diff("llama-2-7b", "llama-3-8b"),
+    "diff gpt2 --nearest": lambda: llamath.diff("gpt2", nearest=True),
     "diff llama-3-8b --set num_hidden_layers=40": lambda: llamath.diff(
         "llama-3-8b", changes={"num_hidden_layers": 40}
     ),

@@ -46,7 +46,7 @@ SAMPLE = [
     "qwen2-vl-7b",
     "falcon-mamba-7b",
 ]
-VIEWS = ["cards", "wall", "table", "timeline", "plot", "compare"]
+VIEWS = ["cards", "wall", "table", "timeline", "kinship", "plot", "compare"]
 MM2 = (96 / 25.4) ** 2
 """CSS pixels of a square millimetre."""
 
@@ -453,6 +453,34 @@ def test_wall_sets_models_without_a_date_apart(browser: Any, tmp_path: Path) -> 
         last = years.last.locator("[data-model]")
         assert last.get_attribute("data-model") == "specinfer-llama-68m"
         assert "release date unknown" in last.locator("a").get_attribute("aria-label")
+
+
+def test_kinship_sets_models_below_their_ancestors(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    slugs = ["deepseek-r1", "glm-5", "deepseek-v3.2", "deepseek-v3", "falcon-rw-1b"]
+    write_gallery(str(folder), slugs, processes=1)
+    entries = {x["id"]: x for x in page_data((folder / "index.html").read_text())["models"]}
+    assert entries["deepseek-r1"]["kin"] == {
+        "of": "deepseek-v3",
+        "name": "DeepSeek V3",
+        "changes": [],
+    }
+    assert entries["falcon-rw-1b"]["kin"] is None
+    with SiteTab(browser, folder, "#view=kinship") as tab:
+        labels = tab.locator(".kin a.model")
+        order = [x.get_attribute("data-model") for x in labels.all()]
+        assert order == ["deepseek-v3", "deepseek-r1", "deepseek-v3.2", "glm-5"]
+        said = [x.get_attribute("aria-label") for x in labels.all()]
+        assert "DeepSeek R1 is DeepSeek V3" in said[1]
+        assert "GLM-5 744B A40B is DeepSeek V3.2 with " in said[3]
+        lines = tab.locator(".kin-line")
+        changed = [("changed" in x.get_attribute("class")) for x in lines.all()]
+        assert changed == [False, True, False], "V3.2 alone has another block"
+        assert "Falcon RW 1B" in tab.text_content(".picture")
+        tab.focus(".kin a[data-model=glm-5]")
+        assert "GLM-5" in tab.text_content(".kin-text")
+        tab.click(".firsts summary")
+        assert "sparse MLA: DeepSeek V3.2" in " ".join(tab.text_content(".firsts").split())
 
 
 def test_timeline_has_a_line_for_each_organization(browser: Any, site: Path) -> None:

@@ -74,6 +74,7 @@ REQUESTS: list[tuple[str, str]] = [
     ("flops llava-1.5-7b --images 2x336 --recompute full", "flops?model=llava-1.5-7b&images=2x336&recompute=full"),
     ("diff llama-2-7b llama-3-8b", "diff?models=llama-2-7b&models=llama-3-8b"),
     ("diff gpt2 llama-3-8b mixtral-8x7b", "diff?models=gpt2&models=llama-3-8b&models=mixtral-8x7b"),
+    ("diff gpt2 --nearest", "diff?models=gpt2&nearest=true"),
     ("diff llama-3-8b --set tie_word_embeddings=true", "diff?models=llama-3-8b&set=tie_word_embeddings=true"),
     ("design 8B", "design?target=8B"),
     ("design 70B --set num_hidden_layers=60:100 --set num_key_value_heads=8 --bounds max_kv_per_token=80KiB --top 3 --like qwen3", "design?target=70B&set=num_hidden_layers=60:100&set=num_key_value_heads=8&bounds=max_kv_per_token=80KiB&top=3&like=qwen3"),

@@ -71,7 +71,7 @@ const setting = <T>(kind: Kind<T>, initial = "", parts: readonly string[] = []):
 });
 
 type View = "a" | "b" | "difference" | "design";
-type GalleryView = "cards" | "wall" | "table" | "timeline" | "plot" | "compare";
+type GalleryView = "cards" | "wall" | "table" | "timeline" | "kinship" | "plot" | "compare";
 export type Scheme = "path" | "hf" | "meta" | "gguf";
 export type TrainingChoice =
 	"precision" | "optimizer" | "zero" | "recompute" | "attention" | "kernels";

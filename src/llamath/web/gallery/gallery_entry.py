@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...analysis.understand.diff.kinship import ancestor
+from ...analysis.understand.diff.traits import model_traits, notable_traits
 from ...analysis.understand.fact_sheet import FactSheet, fact_sheet
 from ...analysis.understand.model_bars import COMPONENTS, Bar, model_bars
 from ...analysis.understand.model_origin import license_name
@@ -44,11 +46,21 @@ def gallery_entry(model: FamilyModel, model_id: str) -> dict[str, Any]:
         "active": _number(model.parameters.active),
         "picture": _picture(model),
         "shapes": list(_shapes(model)),
+        "has": sorted(set(notable_traits(model_traits(model).structure))),
     }
     try:
         return entry | _facts(fact_sheet(model))
     except LlamathError as error:  # of a model that is counted, but has no decoder
         return entry | {"description": safe(str(error), 300)}
+
+
+def kinship_entry(slug: str) -> dict[str, Any]:
+    """Return of which earlier preset a preset is made with the fewest changes."""
+    found = ancestor(slug)
+    if found is None:
+        return {"id": slug, "kin": None}
+    changes = [[x.kind, safe(x.text, 120)] for x in found.changes]
+    return {"id": slug, "kin": {"of": found.preset, "name": found.name, "changes": changes}}
 
 
 def _facts(facts: FactSheet) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from ..page_data.file_formats import file_formats
 from ..page_data.ui_strings import UI_STRINGS
 
-VIEWS = ("cards", "wall", "table", "timeline", "plot", "compare")
+VIEWS = ("cards", "wall", "table", "timeline", "kinship", "plot", "compare")
 """The views of the gallery; it opens on the first."""
 
 

@@ -11,7 +11,7 @@ from ...catalog import presets, read_preset, slugs
 from ...loading import load_family
 from ...model import FamilyModel
 from ..server.page_html import document
-from .gallery_entry import catalog_entry, gallery_entry
+from .gallery_entry import catalog_entry, gallery_entry, kinship_entry
 from .gallery_page import gallery_data, plain_links
 
 _CHUNK = 24
@@ -27,8 +27,8 @@ class LiveGallery:
 
     @property
     def num_chunks(self) -> int:
-        """The number of chunks."""
-        return -(-len(slugs()) // _CHUNK)
+        """The number of chunks: first of the entries, then of who is nearest to whom."""
+        return 2 * _num_parts()
 
     def page(self, posted: Sequence[dict[str, Any]] = ()) -> str:
         """Return the page, with the models of this launch, the entries of configs that were
@@ -44,6 +44,13 @@ class LiveGallery:
         )
 
     def chunk(self, i: int) -> dict[str, Any]:
-        """Return the entries of the presets of one chunk."""
-        some = slugs()[i * _CHUNK : (i + 1) * _CHUNK]
+        """Return the entries of the presets of one chunk, or their ancestors."""
+        is_kinship, part = divmod(i, _num_parts())
+        some = slugs()[part * _CHUNK : (part + 1) * _CHUNK]
+        if is_kinship:
+            return {"models": [kinship_entry(slug) for slug in some]}
         return {"models": [gallery_entry(load_family(read_preset(slug)), slug) for slug in some]}
+
+
+def _num_parts() -> int:
+    return -(-len(slugs()) // _CHUNK)

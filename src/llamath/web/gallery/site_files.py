@@ -33,7 +33,7 @@ from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.live.live_data import bundled_live_parts
 from ..page_data.page_data import build_page_data, causes_of
 from ..server.model_ids import load_preset, refuse_huge
-from .gallery_entry import gallery_entry
+from .gallery_entry import gallery_entry, kinship_entry
 from .gallery_page import gallery_data, plain_links
 from .known_forms import FORMS, form_of, forms_script
 from .site_pages import site_assets, site_page
@@ -314,6 +314,8 @@ def _write_shared(
     for name, text in site_assets().items():
         _write(new, f"assets/{name}", text)
     _write(new, FORMS, forms_script(forms))
+    known = frozenset(slugs())
+    entries = [x | kinship_entry(x["id"]) if x["id"] in known else x for x in entries]
     data = gallery_data(entries, link=_LINK, forms=FORMS, causes=causes)
     _write(
         new,

@@ -23,6 +23,13 @@ export interface Picture {
 /** [path, dimensions, copies, colour]. */
 export type Shape = [string, Int[], Int, string];
 
+export interface Kin {
+	of: string;
+	name: string;
+	/** Of blocks, rules or sizes, in words. */
+	changes: [kind: "block" | "rule" | "size", text: string][];
+}
+
 export interface Entry {
 	id: string;
 	name: string;
@@ -37,6 +44,10 @@ export interface Entry {
 	description?: string;
 	picture?: Picture;
 	shapes?: Shape[];
+	/** Blocks and rules that it has, and that some model had first. */
+	has?: string[];
+	/** The nearest earlier model; null if there is none, or a date is not known. */
+	kin?: Kin | null;
 	[fact: string]: unknown;
 }
 

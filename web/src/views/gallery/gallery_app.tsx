@@ -24,6 +24,7 @@ import {
 import { openInSite, openOnServer, type OpenConfig } from "../../lib/files/open_config";
 import { refuse } from "../../lib/files/strict_json";
 import { Files } from "../files/files";
+import { Kinship } from "./kinship";
 import { Plot } from "./plot";
 import { ModelTable } from "./table";
 import { Timeline } from "./timeline";
@@ -34,6 +35,7 @@ const VIEWS: Options<State["view"]> = [
 	["wall", "Wall"],
 	["table", "Table"],
 	["timeline", "Timeline"],
+	["kinship", "Kinship"],
 	["plot", "Plot"],
 	["compare", "Compare"],
 ];
@@ -346,6 +348,7 @@ export function GalleryApp() {
 					{view === "wall" && <Wall models={models} />}
 					{view === "table" && <ModelTable models={models} />}
 					{view === "timeline" && <Timeline models={models} />}
+					{view === "kinship" && <Kinship models={models} />}
 					{view === "plot" && <Plot models={models} />}
 					{view === "compare" && <Compare />}
 				</div>
