@@ -1,1 +1,1 @@
-(async()=>{const{Pa:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{Va:r}=await LLAMATH_PAGE;r();})();
