@@ -458,6 +458,14 @@ def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
         assert "does not fit on Custom GPU" in tab.text_content("#hardware .verdict .sub")
 
 
+def test_gpus_that_differ_in_memory_have_names_of_their_own(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), "#card=a100-40gb&gpus=1") as tab:
+        names = tab.locator("#memory .gpus tbody th").all_text_contents()
+        assert len(names) == len(set(names))
+        assert {"A100 SXM 40GB", "A100 SXM 80GB", "RTX 4090"} <= set(names)
+        assert tab.text_content(".settings-answer").startswith("1 × A100 SXM 40GB")
+
+
 def test_users_and_context_change_the_matrix(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         label = "#hardware [data-fit='rtx-4090 1']"

@@ -281,13 +281,13 @@ STOPS = """() => {
   const all = [...(dialog ?? document).querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")]
     .filter((x) => x.tabIndex >= 0 && !x.disabled && x.checkVisibility({ visibilityProperty: true }));
   const isControl = (x) => !x.closest(".eyebrow");
-  const starts = [["start", 0], ...[...document.querySelectorAll("main section[id]")].filter((x) => !dialog && x.checkVisibility())
+  const starts = [["start", 0], ...[...document.querySelectorAll("main :is(section[id], .settings-bar)")].filter((x) => !dialog && x.checkVisibility())
     .map((x) => [x.id, all.findIndex((y) => x.contains(y) && isControl(y))]).filter((x) => x[1] >= 0), ["end", all.length]];
   const header = all.filter((x) => x.closest("header, .skip"));
   return { between: starts.slice(1).map(([id, at], i) => [id, at - starts[i][1]]), header: header.length, all: all.length,
     links: [...document.querySelectorAll("main section[id]:not(#files)")].filter((x) => x.checkVisibility()).map((x) => x.id) };
 }"""
-"""The number of tab stops from the first control of a section to that of the next."""
+"""The number of tab stops from the first control of a section, or of the settings, to that of the next."""
 LONELY = """() => [...document.querySelectorAll("[data-numbers]")].filter((x) => x.checkVisibility()).map((group) => {
   const numbers = [...group.querySelectorAll(".number[data-stop]")].filter((x) => x.closest("[data-numbers]") === group && x.checkVisibility());
   return [group.id || group.className, numbers.length, numbers.filter((x) => x.tabIndex === 0).length];

@@ -43,9 +43,11 @@ export function Part({
 	);
 }
 
-/** A heading within a section. */
+/** The headings below that of the section; without one, below that of the page. */
+const SubHeadingOfSection = createContext<"h2" | "h3" | "h4">("h2");
+
 export function SubHeading({ children }: { children: ComponentChildren }) {
-	const Heading = useContext(PlaceInChapter).level === 2 ? "h3" : "h4";
+	const Heading = useContext(SubHeadingOfSection);
 	return <Heading class="sub">{children}</Heading>;
 }
 
@@ -145,7 +147,9 @@ export function Section({ id, topic, title, lead, controls, children }: Props) {
 					</div>
 					{!isFolded && lead && <p class="lead">{lead}</p>}
 				</div>
-				{!isFolded && children}
+				<SubHeadingOfSection.Provider value={level === 2 ? "h3" : "h4"}>
+					{!isFolded && children}
+				</SubHeadingOfSection.Provider>
 			</div>
 		</section>
 	);
