@@ -132,21 +132,21 @@ def test_expected_experts_of_a_batch() -> None:
 
 def test_sections_on_the_page(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("gpt-oss-20b")) as page:
-        heading = page.locator("#attention h2").inner_text()
+        heading = page.locator("#attention-title").inner_text()
         assert (
             heading
             == "GQA keeps an eighth of what MHA would keep; 12 of 24 layers see only the last 128 tokens"
         )
         assert page.locator("[data-cached=GQA]").inner_text().endswith("2,048")
-        assert page.locator("#positions h2").inner_text().startswith("YaRN scaling keeps the")
+        assert page.locator("#positions-title").inner_text().startswith("YaRN scaling keeps the")
         assert (
-            page.locator("#experts h2").inner_text()
+            page.locator("#experts-title").inner_text()
             == "A token uses 4 of 32 experts in each MoE layer"
         )
-        page.locator("#experts-batch").fill("64")
+        page.locator("#batch").fill("64")
         wait_until_drawn(page)
         assert (
-            page.locator("#experts h2").inner_text()
+            page.locator("#experts-title").inner_text()
             == "64 sequences together read 32 of 32 experts"
         )
         page.locator("[data-cached=GQA]").click()

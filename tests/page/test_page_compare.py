@@ -46,7 +46,7 @@ def test_waterfall_leads_from_one_total_to_the_other(
         assert number(tab.text_content("[data-part=delta]")) == report.delta
         along = [x for x in report.causes if (x.delta > 0) is (report.delta > 0)]
         along.sort(key=lambda x: abs(x.delta), reverse=True)
-        heading = tab.text_content("#causes h2")
+        heading = tab.text_content("#causes-title")
         named = [x.cause for x in along]
         # the largest first
         assert heading.index(named[0]) == min(heading.index(x) for x in named if x in heading)
@@ -54,7 +54,7 @@ def test_waterfall_leads_from_one_total_to_the_other(
 
 def test_bars_are_to_the_scale_of_the_stated_axis(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), width=1440) as tab:
-        assert "in part offset by fewer KV heads" in tab.text_content("#causes h2")
+        assert "in part offset by fewer KV heads" in tab.text_content("#causes-title")
         # how it was measured stands below the picture
         assert tab.evaluate(
             "document.querySelector('.waterfall').getBoundingClientRect().bottom <= document.querySelector('#causes .method').getBoundingClientRect().top"
@@ -170,7 +170,7 @@ def test_nothing_is_cut_off(browser: Any, tmp_path: Path, pair: tuple[str, str])
       return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
     }).map((x) => x.textContent)"""
     numbers = "[...document.querySelectorAll('#causes .number, #opened .number, #opened td, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
-    with Tab(browser, tmp_path, page_of(*pair), width=390) as tab:
+    with Tab(browser, tmp_path, page_of(*pair), width=390, unfold=False) as tab:
         # a phone shows the layers, and of the shapes the finding alone
         assert tab.locator("#opened .layer-picture").count() == 2
         assert tab.locator("#shapes svg").count() == 0
@@ -248,7 +248,9 @@ def test_opened_layers_mark_each_matrix(browser: Any, tmp_path: Path) -> None:
         for width in at_widths(tab, 1280, 1440):
             left, right = (tab.locator(".opened-layer").nth(i).bounding_box() for i in (0, 1))
             assert left["y"] == right["y"] and max(left["height"], right["height"]) < 780, width
-        assert "Of 7 matrices, 2 are the same, 5 differ in size" in tab.text_content("#opened h2")
+        assert "Of 7 matrices, 2 are the same, 5 differ in size" in tab.text_content(
+            "#opened-title"
+        )
         tab.focus("#opened .layer-picture [data-node='attn.q']")
         label = tab.get_attribute("#opened .layer-picture [data-node='attn.q']", "aria-label")
         assert "same in the other model" in label
@@ -274,7 +276,7 @@ def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> Non
 
 def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b"), width=1440) as tab:
-        assert tab.locator("#pictures figure h3").all_text_contents() == [
+        assert tab.locator("#pictures figure .sub").all_text_contents() == [
             "DeepSeek V3",
             "Qwen3 Next 80B A3B",
         ]
@@ -320,7 +322,7 @@ def test_embedding_maps_the_vocabulary_to_the_width(browser: Any, tmp_path: Path
         assert "32,000 →4,096" in tab.text_content(".plate-panel")
         go_to(tab, "#view=a&layer=head&shapes=numbers")
         assert "4,096 →32,000" in tab.text_content(".plate-panel")
-        go_to(tab, "#view=difference")
+        go_to(tab, "#view=difference&section=shapes")
         table = tab.locator("#aligned tr", has_text="embed.weight")
         assert table.text_content().count("→ 4,096") == 2
         assert tab.locator("[aria-label^='embed: 32,000 → 4,096, 128,256 → 4,096']").count()

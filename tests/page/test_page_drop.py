@@ -784,7 +784,7 @@ def test_config_of_any_family_opens_on_the_server(
     visitor.wait_for_selector(f"h1:has-text('config.json ({model.family.name})')")
     assert f"{model.parameters.total:,}" in visitor.text_content("main")
     gpu = visitor.text_content(".runs strong").split("×")[1].strip()
-    assert gpu in visitor.text_content("#speed h2"), "until another is chosen"
+    assert gpu in visitor.text_content("#speed-title"), "until another is chosen"
     visitor.click("[data-view=difference]")
     wait_until_drawn(visitor)
     assert "card" not in visitor.evaluate("location.hash")

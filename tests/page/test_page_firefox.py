@@ -59,7 +59,7 @@ def test_slider_changes_the_numbers(firefox: Firefox, tmp_path: Path) -> None:
     firefox.evaluate(set_batch)
     firefox.evaluate(UNTIL_WHOLE)
     assert (
-        firefox.evaluate("document.querySelector('#experts h2').textContent")
+        firefox.evaluate("document.querySelector('#experts-title').textContent")
         == "64 sequences together read 32 of 32 experts"
     )
     address = "new Promise((done) => { const look = () => location.hash ? done(location.hash) : setTimeout(look, 20); look(); })"

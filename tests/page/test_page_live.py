@@ -91,7 +91,7 @@ def tab(opened: Tab) -> Iterator[Any]:
 @pytest.fixture
 def fresh(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """The page for a test that changes more than its address has."""
-    with Tab(browser, tmp_path, live_page(), width=1280) as page:
+    with Tab(browser, tmp_path, live_page(), width=1280, unfold=False) as page:
         yield page
 
 
@@ -236,9 +236,9 @@ def test_dot_product_of_a_row_is_the_output(tab: Any, step: str) -> None:
 def test_sizing_of_a_tiny_model_is_folded_and_opens(fresh: Any) -> None:
     folded = "all => all.map(x => x.closest('section').id)"
     for ids in (["hardware", "memory", "speed", "layouts"], ["hardware", "speed", "layouts"]):
-        assert fresh.locator(".unfold").evaluate_all(folded) == ids
+        assert fresh.locator("#what-it-needs .unfold").evaluate_all(folded) == ids
         assert not fresh.locator("#speed table").count()
-        fresh.click("nav a[href*='section=memory']")
+        fresh.click(".chapter-parts a[href*='section=memory']")
         wait_until_drawn(fresh)
         fresh.wait_for_selector("#memory table", state="attached")
 
@@ -373,7 +373,7 @@ def test_keys_choose_tokens_and_heads(fresh: Any) -> None:
     for key in ("End", "Enter"):
         fresh.keyboard.press(key)
     wait_until_drawn(fresh)
-    assert "Layer 3, head 3" in fresh.text_content(".live-map h3")
+    assert "Layer 3, head 3" in fresh.text_content(".live-map .sub")
 
 
 def test_keys_reach_pairs_and_numbers_of_strips(fresh: Any) -> None:

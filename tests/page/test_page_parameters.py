@@ -141,10 +141,10 @@ def test_a_lens_states_its_factor(browser: Any, tmp_path: Path) -> None:
         share, factor = re.search(r"The other ([\d.]+)\s%, magnified (\d+) ×", text).groups()  # type: ignore[union-attr]
         assert abs(100 / float(share) - int(factor)) < 1
         assert "97.4" in tab.text_content(
-            "#parameters h2"
-        ) and "8 of 256 experts (3.13\u00a0%)" in tab.text_content("#parameters h2")
+            "#parameters-title"
+        ) and "8 of 256 experts (3.13\u00a0%)" in tab.text_content("#parameters-title")
     with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:
-        assert tab.text_content("#parameters h2") == "Seven of ten parameters are in the FFN"
+        assert tab.text_content("#parameters-title") == "Seven of ten parameters are in the FFN"
         assert "magnified" not in tab.text_content("#parameters svg")
 
 
@@ -157,7 +157,7 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, slug: str) 
         "#parameters .name",  # names of layers, and numbers of areas that words name
         ".path",
         ".fold",
-        "#tensors h2",
+        "#tensors-title",
     ]
     states = [f"#context=5000&batch=3&map={x}&by={y}" for x in MEASURES for y in ("part", "kind")]
     with Tab(browser, tmp_path, page_from_data(data), width=1440) as tab:

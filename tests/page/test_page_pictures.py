@@ -14,7 +14,7 @@ import pytest
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.server.page_html import page_from_data
 from support import page_models
-from support.browser_page import browser, lent_page, visit, wait_until_drawn
+from support.browser_page import UNFOLD, browser, lent_page, visit, wait_until_drawn
 from support.picture_text import FIXED_SIZES, PICTURE_NODES, TOKENS, picture_text
 
 assert browser
@@ -79,6 +79,7 @@ def drawn_page(browser: Any, path: Path, picture: Picture) -> Iterator[Any]:
     look = {"color_scheme": "light", "reduced_motion": "reduce"}
     with lent_page(browser, 1440, 900, scripts, **look) as tab:
         visit(tab, f"{path.as_uri()}?width={picture.width}{picture.state}")
+        tab.evaluate(UNFOLD)
         wait_until_drawn(tab)
         yield tab
 

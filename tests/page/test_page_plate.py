@@ -336,6 +336,23 @@ def test_a_wire_joins_only_what_the_graph_joins(browser: Any, tmp_path: Path) ->
                 assert lit == {name for name, found in nodes.items() if near & found}, node
 
 
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3"])
+def test_listed_steps_stand_below_what_they_take(browser: Any, tmp_path: Path, slug: str) -> None:
+    """In an order in which they can run; of the outputs read further down, two at most are on their way."""
+    stage = next(x for x in data_of(slug)["models"][0]["passes"]["prompt"] if x["layers"])
+    takes = {x["name"]: x["takes"] for x in stage["steps"]}
+    with plate_tab(browser, tmp_path, slug, "#layer=0&zoom=attn", width=1440) as tab:
+        names = [name for name, _ in tab.evaluate(ROWS)]
+        lanes = "document.querySelector('.block-rails').width.baseVal.value"
+        if slug == "llama-3-8b":
+            assert names[1:7] == [
+                f"attn.{x}" for x in ("q", "q_rope", "k", "k_rope", "keys", "scores")
+            ]
+            assert tab.evaluate(lanes) < 18 + 12 * 3
+    for i, name in enumerate(names):
+        assert not set(takes[name]) & set(names[i:]), name
+
+
 def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
     with plate_tab(
         browser, tmp_path, "llama-3-8b", "#context=1000&batch=2&zoom=attn", width=1100

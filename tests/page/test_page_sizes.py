@@ -258,6 +258,7 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
             tab.evaluate("document.activeElement.dataset.value") == "train"
             and tab.input_value("#context") == "8,192"
         )
+        tab.click("[aria-label='Settings of training']")
         for name in ("trainers", *(x for x in at if x not in ("context", "batch", "trainers"))):
             tab.select_option(f"#choice-{name}", at[name])
         for name in ("context", "batch"):

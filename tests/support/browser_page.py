@@ -121,6 +121,15 @@ FRAMES = """async () => {
 UNTIL_DRAWN = f"() => ({FRAMES})().then(() => {UNTIL_WHOLE})"
 
 
+UNFOLD = f"""async () => {{
+  document.querySelectorAll("main .unfold").forEach((x) => x.click());
+  document.querySelectorAll("main details.folded").forEach((x) => (x.open = true));
+  document.activeElement.blur();
+  await {UNTIL_WHOLE};
+}}"""
+"""Shows every part of which the page first shows the finding alone."""
+
+
 def visit(tab: Any, address: str) -> None:
     """Open a page and wait until all of it is drawn."""
     tab.goto(address)
@@ -196,12 +205,16 @@ def lent_page(
 
 
 class Tab:
-    """A page in a tab that records errors, browser dialogs and network requests."""
+    """A page in a tab that records errors, browser dialogs and network requests.
+
+    All parts are shown, so that tests of numbers find them, but for tests of how the page begins.
+    """
 
     def __init__(self, browser: Any, folder: Path, text: str, at: str = "", **how: Any) -> None:
         self.wrong: list[str] = []
         path = folder / "page.html"
         path.write_text(text)
+        unfold = how.pop("unfold", True)
         self.lent = lent_page(browser, how.pop("width", 1100), 800, **how)
         self.page = self.lent.__enter__()
         self.context = self.page.context
@@ -221,6 +234,8 @@ class Tab:
         for event, listener in self.listeners.items():
             self.page.on(event, listener)
         visit(self.page, path.as_uri() + at)
+        if unfold:
+            self.page.evaluate(UNFOLD)
 
     def __enter__(self) -> Any:
         return self.page

@@ -1,7 +1,8 @@
-// The page: header, the chosen view with its sections, footer.
+// The page: header, the chosen view with its chapters, footer.
 import { useEffect, useMemo } from "preact/hooks";
 import { DialogHost, openDialog } from "./components/dialog";
-import { Header, type SectionLink } from "./components/header";
+import { Header } from "./components/header";
+import type { ChapterLink } from "./components/section";
 import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
 import { comparisonView } from "./lib/comparison_view";
@@ -14,7 +15,7 @@ import { canEdit, editedModel, Original } from "./lib/editing";
 import { DesignPage } from "./views/design_page";
 import { EditPanel } from "./views/edit/edit_panel";
 import { Files } from "./views/files/files";
-import { ModelPage, sectionsOf } from "./views/model_page";
+import { chaptersOf, ModelPage } from "./views/model_page";
 
 const COMPARISON = "difference";
 const DESIGN = "design";
@@ -40,8 +41,10 @@ function handleKey(event: KeyboardEvent) {
 	const isTyping = (event.target as Element).closest?.("input, select, textarea, dialog");
 	if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
 	if (event.key === "?") showKeys();
-	else if (event.key === "/") document.getElementById("find")?.focus();
-	else return;
+	else if (event.key === "/") {
+		if (!document.getElementById("find")) showSection("tensors");
+		document.getElementById("find")?.focus();
+	} else return;
 	event.preventDefault();
 }
 
@@ -91,10 +94,10 @@ export function App() {
 	);
 	const original = data.models[place]!;
 	const model = edited?.model ?? original;
-	const links: readonly SectionLink[] =
+	const links: readonly ChapterLink[] =
 		view === DESIGN
 			? []
-			: (view === COMPARISON && comparisonView.sections) || sectionsOf(model);
+			: (view === COMPARISON && comparisonView.chapters) || chaptersOf(model);
 	const page = useMemo(
 		() => (
 			<Original.Provider value={model === original ? null : original}>

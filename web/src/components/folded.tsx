@@ -1,4 +1,4 @@
-// Numbers that a picture beside them shows: folded on the screen, open on paper.
+// What few readers need beside a picture: folded until it is asked for, also on paper.
 import type { ComponentChildren } from "preact";
 
 export function Folded({

@@ -1,4 +1,4 @@
-// The header: the mark, the models of this page and their comparison, links to sections, the theme.
+// The header: the mark, the models of this page and their comparison, links to chapters, the theme.
 import { useEffect } from "preact/hooks";
 import { data } from "../lib/data";
 import { canEdit } from "../lib/editing";
@@ -6,17 +6,13 @@ import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState, type State } from "../lib/state";
 import { Menu } from "./export/menu";
 import { PageMenu } from "./export/page_menu";
+import type { ChapterLink } from "./section";
 import { SectionAnchor } from "./section_link";
 import { ThemeButton } from "./theme_button";
 
-export interface SectionLink {
-	id: string;
-	name: string;
-}
-
 interface Props {
 	title: string;
-	links: readonly SectionLink[];
+	links: readonly ChapterLink[];
 	showKeys: () => void;
 }
 
@@ -125,10 +121,10 @@ function OtherModels() {
 const HEADER_HEIGHT = 160;
 
 /**
- * The sections where the header has no room for their links. The header of a phone is in sight while
+ * The chapters and their parts where the header has no room for links. The header of a phone is in sight while
  * one scrolls back, so that it covers nothing that is being read.
  */
-function SectionList({ links }: { links: readonly SectionLink[] }) {
+function SectionList({ links }: { links: readonly ChapterLink[] }) {
 	useEffect(() => {
 		let last = scrollY;
 		const onScroll = () => {
@@ -144,11 +140,13 @@ function SectionList({ links }: { links: readonly SectionLink[] }) {
 		<span class="narrow-only">
 			<Menu text="Sections" label="Sections">
 				{(close) =>
-					links.map((x) => (
-						<SectionAnchor key={x.id} id={x.id} onFollow={close}>
-							{x.name}
-						</SectionAnchor>
-					))
+					links.flatMap((chapter) =>
+						[chapter, ...chapter.parts].map((x) => (
+							<SectionAnchor key={x.id} id={x.id} onFollow={close}>
+								{x === chapter ? <b>{x.name}</b> : x.name}
+							</SectionAnchor>
+						)),
+					)
 				}
 			</Menu>
 		</span>
@@ -166,7 +164,7 @@ export function Header({ title, links, showKeys }: Props) {
 				</a>
 				<Views view={view} />
 				{links.length > 0 && <SectionList links={links} />}
-				<nav aria-label="Sections">
+				<nav aria-label="Chapters">
 					{links.map((x) => (
 						<SectionAnchor key={x.id} id={x.id}>
 							{x.name}

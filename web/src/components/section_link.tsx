@@ -8,12 +8,11 @@ import { takeAllTurns } from "../lib/turns";
 export function showSection(id: string): void {
 	takeAllTurns();
 	const section = document.getElementById(id);
-	// where a phone shows the finding alone, all of it is drawn first
-	drawAtOnce(() => section?.querySelector<HTMLElement>(".unfold")?.click());
+	// of a part that shows its finding alone, all is drawn first
+	const head = ":scope > .wrap > .section-head";
+	drawAtOnce(() => section?.querySelector<HTMLElement>(`${head} .unfold`)?.click());
 	section?.scrollIntoView();
-	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({
-		preventScroll: true,
-	});
+	(document.getElementById(`${id}-title`) ?? section)?.focus({ preventScroll: true });
 }
 
 interface Props {

@@ -1,11 +1,11 @@
 // The comparison of two models. The script of a page of two fills it in before the page is drawn;
 // other pages have none.
 import type { ComponentType } from "preact";
-import type { SectionLink } from "../components/header";
+import type { ChapterLink } from "../components/section";
 
 interface ComparisonView {
 	Page: ComponentType;
-	sections: readonly SectionLink[];
+	chapters: readonly ChapterLink[];
 }
 
 export const comparisonView: Partial<ComparisonView> = {};

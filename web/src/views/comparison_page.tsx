@@ -1,15 +1,17 @@
-// Two models side by side: why one is larger, their shapes, sizes, facts, weights and
-// configurations.
+// Two models side by side: why one is larger, then three chapters under one bar of settings.
 import "./compare/compare.css";
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect } from "preact/hooks";
 import { InTurn } from "../components/in_turn";
 import { Folded } from "../components/folded";
 import { NumberButton } from "../components/number";
-import { Section } from "../components/section";
-import type { SectionLink } from "../components/header";
-import { data } from "../lib/data";
+import { Chapter, Part, Section, SubHeading, type ChapterLink } from "../components/section";
+import { data, type ModelData } from "../lib/data";
 import { formula } from "../lib/derivation";
-import { grouped, share, signed } from "../lib/format";
+import { grouped, share, shortFileSize, signed } from "../lib/format";
+import { sizesOf } from "../lib/sizing/data";
+import { shortTitle } from "../lib/sizing/facts";
+import { chosenHardware, settings, SIZING_SETTINGS, verdict } from "../lib/sizing/fit";
 import { change, initialState, useAppState } from "../lib/state";
 import { difference, howInWords, isSameModel, whyInWords } from "./compare/difference";
 import { Measures, MeasuresFinding } from "./compare/measures";
@@ -19,20 +21,43 @@ import { ConfigTable, factsFinding, FactTable, WeightTable } from "./compare/tab
 import { Waterfall } from "./compare/waterfall";
 import { factsOf } from "./facts/fact_sheet";
 import { MemorySection } from "./memory/memory";
+import { SettingsBar } from "./memory/settings_bar";
 import { PlateSkyline } from "./plate/plate";
 import { plateOf } from "./plate/plate_model";
 import { tallestBar } from "./plate/skyline";
 
-export const COMPARISON_SECTIONS: readonly SectionLink[] = [
-	{ id: "causes", name: "Causes" },
-	{ id: "pictures", name: "Pictures" },
-	{ id: "opened", name: "Layers" },
-	{ id: "shapes", name: "Shapes" },
-	{ id: "sizes", name: "Sizes" },
-	{ id: "facts", name: "Facts" },
-	{ id: "memory", name: "Memory" },
-	{ id: "configs", name: "Configurations" },
-];
+/** Parts of which a page first shows the finding; paper has them. */
+const FOLDED: readonly string[] = ["facts", "configs", "shapes"];
+
+const CHAPTERS = [
+	{
+		id: "how-it-works",
+		name: "How they work",
+		parts: [
+			{ id: "opened", name: "Layers" },
+			{ id: "facts", name: "Facts" },
+			{ id: "configs", name: "Configurations" },
+		],
+	},
+	{
+		id: "how-large",
+		name: "How large",
+		parts: [
+			{ id: "pictures", name: "Pictures" },
+			{ id: "shapes", name: "Shapes" },
+		],
+	},
+	{
+		id: "what-it-needs",
+		name: "What they need",
+		parts: [
+			{ id: "sizes", name: "Sizes" },
+			{ id: "memory", name: "Memory" },
+		],
+	},
+] as const satisfies readonly ChapterLink[];
+
+export const COMPARISON_CHAPTERS: readonly ChapterLink[] = isSameModel(difference) ? [] : CHAPTERS;
 
 const [a, b] = data.models;
 const names = [a?.name ?? "", b?.name ?? ""] as const;
@@ -78,6 +103,100 @@ function otherKeys(): string {
 		.join(", ");
 }
 
+const bothOf = (text: (x: ModelData) => string): string => {
+	const [first, second] = data.models.map(text);
+	return first === second ? `${first} in both` : `${first} → ${second}`;
+};
+
+/** What a chapter finds of both models. */
+function Finding({ of }: { of: (typeof CHAPTERS)[number]["id"] }) {
+	const state = useAppState(...SIZING_SETTINGS);
+	const fact = (name: string) =>
+		bothOf((x) => factsOf(x).rows.find((row) => row.name === name)?.value ?? "none");
+	if (of === "how-it-works")
+		return `Layers: ${fact("Layers")}; KV cache of a token: ${fact("KV cache")}`;
+	if (of === "how-large")
+		return data.models
+			.map((x) => [x, factsOf(x).weights[0]!] as const)
+			.map(([x, { bytes, name }]) => `${x.name} is ${shortFileSize(bytes)} in ${name}`)
+			.join(", ");
+	const { gpu, count } = chosenHardware(sizesOf(a!), state);
+	const room = data.models.map((x) => {
+		const { maxBatch } = verdict(settings(x, { ...state, mode: "run" }), gpu);
+		return maxBatch === null ? "any number of" : grouped(maxBatch);
+	});
+	return (
+		`${count} × ${shortTitle(gpu)} ${count === "1" ? "holds" : "hold"} ${room[0]} sequences ` +
+		`of ${grouped(state.context)} tokens with ${a!.name}, ${room[1]} with ${b!.name}`
+	);
+}
+
+const PARTS: Record<(typeof CHAPTERS)[number]["parts"][number]["id"], () => ComponentChildren> = {
+	opened: () => <OpenedLayers />,
+	facts: () => (
+		<Section id="facts" topic="Fact sheets" title={factsFinding()}>
+			<FactTable />
+		</Section>
+	),
+	configs: () => (
+		<Section
+			id="configs"
+			topic="Configurations"
+			title={`${difference.config.length} keys differ`}
+		>
+			<ConfigTable difference={difference} />
+		</Section>
+	),
+	pictures: () => (
+		<Section
+			id="pictures"
+			topic="Whole models"
+			title={kindsInWords()}
+			lead="Every layer, both models in one scale: the height is its parameters."
+		>
+			<div class="both-pictures">
+				{data.models.map((x, i) => (
+					<figure key={i} aria-label={`${x.name}, layer by layer`}>
+						<SubHeading>{x.name}</SubHeading>
+						<PlateSkyline
+							model={x}
+							barHeight={72}
+							most={Math.max(...data.models.map((y) => tallestBar(plateOf(y))))}
+						/>
+					</figure>
+				))}
+			</div>
+		</Section>
+	),
+	shapes: () => (
+		<Section
+			id="shapes"
+			topic="Shapes"
+			title={
+				difference.shared.weights.length
+					? `${difference.shared.weights.length} weights have the same ` +
+						`shape, ${difference.weights.length} differ`
+					: "No weight has the same shape in both"
+			}
+			lead={`The same place is the same weight; those of equal shape are ${share(
+				BigInt(difference.shared.parameters),
+				BigInt(difference.totals[1]),
+			)} of ${b!.name}.`}
+		>
+			<Shapes difference={difference} />
+			<Folded id="aligned" says="Every weight that differs, in numbers">
+				<WeightTable difference={difference} />
+			</Folded>
+		</Section>
+	),
+	sizes: () => (
+		<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}>
+			<Measures />
+		</Section>
+	),
+	memory: () => <MemorySection models={data.models} />,
+};
+
 export function ComparisonPage() {
 	const { card, gpus } = useAppState("card", "gpus");
 	useLayoutEffect(() => {
@@ -100,7 +219,6 @@ export function ComparisonPage() {
 			</>
 		);
 	}
-	const sames = share(BigInt(difference.shared.parameters), BigInt(difference.totals[1]));
 	const others = otherKeys();
 	return (
 		<>
@@ -116,75 +234,32 @@ export function ComparisonPage() {
 			</div>
 			<Section id="causes" topic="Why the sizes differ" title={title()}>
 				<Waterfall names={names} causes={difference} />
-				<p class="caption method">{howInWords(difference.method, names)}</p>
+				<p class="caption method no-print">{howInWords(difference.method, names)}</p>
 				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
 			</Section>
-			<InTurn id="pictures">
-				<Section
-					id="pictures"
-					topic="Whole models"
-					title={kindsInWords()}
-					lead="Every layer, both models in one scale: the height is its parameters."
-				>
-					<div class="both-pictures">
-						{data.models.map((x, i) => (
-							<figure key={i} aria-label={`${x.name}, layer by layer`}>
-								<h3>{x.name}</h3>
-								<PlateSkyline
-									model={x}
-									barHeight={110}
-									most={Math.max(
-										...data.models.map((y) => tallestBar(plateOf(y))),
-									)}
-								/>
-							</figure>
+			<div class="sized">
+				<SettingsBar models={data.models} />
+				{CHAPTERS.map((chapter) => (
+					<Chapter key={chapter.id} {...chapter} title={<Finding of={chapter.id} />}>
+						{chapter.parts.map(({ id }) => (
+							<InTurn key={id} id={id}>
+								<Part
+									fold={
+										FOLDED.includes(id)
+											? "always"
+											: id === "memory"
+												? "on phones"
+												: "never"
+									}
+									isPrinted={id !== "shapes"}
+								>
+									{PARTS[id]()}
+								</Part>
+							</InTurn>
 						))}
-					</div>
-				</Section>
-			</InTurn>
-			<InTurn id="opened">
-				<OpenedLayers />
-			</InTurn>
-			<InTurn id="shapes">
-				<Section
-					id="shapes"
-					topic="Shapes"
-					title={
-						difference.shared.weights.length
-							? `${difference.shared.weights.length} weights have the same ` +
-								`shape, ${difference.weights.length} differ`
-							: "No weight has the same shape in both"
-					}
-					lead={`The same place is the same weight; those of equal shape are ${sames} of ${b!.name}.`}
-				>
-					<Shapes difference={difference} />
-					<Folded id="aligned" says="Every weight that differs, in numbers">
-						<WeightTable difference={difference} />
-					</Folded>
-				</Section>
-			</InTurn>
-			<InTurn id="sizes">
-				<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}>
-					<Measures />
-				</Section>
-			</InTurn>
-			<InTurn id="facts">
-				<Section id="facts" topic="Fact sheets" title={factsFinding()}>
-					<FactTable />
-				</Section>
-			</InTurn>
-			<InTurn id="memory">
-				<MemorySection models={data.models} />
-			</InTurn>
-			<InTurn id="configs">
-				<Section
-					id="configs"
-					topic="Configurations"
-					title={`${difference.config.length} keys differ`}
-				>
-					<ConfigTable difference={difference} />
-				</Section>
-			</InTurn>
+					</Chapter>
+				))}
+			</div>
 		</>
 	);
 }

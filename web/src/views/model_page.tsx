@@ -1,12 +1,19 @@
-// The page of one model: the first screen, then a section per question.
+// The page of one model: the first screen, then three chapters under one bar of settings.
 import type { ComponentChildren } from "preact";
-import type { SectionLink } from "../components/header";
+import {
+	Chapter,
+	Part,
+	type ChapterLink,
+	type Fold,
+	type SectionLink,
+} from "../components/section";
 import { InTurn } from "../components/in_turn";
 import type { ModelData } from "../lib/data";
 import { liveOf, liveViews } from "../lib/live_views";
-import { isTiny } from "../lib/sizing/fit";
-import { Minor } from "../components/section";
+import { isTiny, SIZING_SETTINGS } from "../lib/sizing/fit";
+import { useAppState } from "../lib/state";
 import { AttentionSection } from "./attention/attention";
+import { needsFinding, sizeFinding, worksFinding } from "./chapter_findings";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
 import { HardwareSection } from "./hardware/hardware";
@@ -22,83 +29,123 @@ import { WholeFields } from "./quiz/fields";
 import { QuizBar, QuizButton, WithQuiz } from "./quiz/quiz";
 import { Tour, TourButton, WithTour } from "./tour/tour";
 
-interface PageSection extends SectionLink {
-	/** Whether a model has this section; without it every model does. */
+interface PagePart extends SectionLink {
+	/** Whether a model has this part; without it every model does. */
 	isShown?: (model: ModelData) => boolean;
-	/** Whether it follows the bar of settings. */
-	isSized?: boolean;
+	fold?: Fold;
+	/** Whether it says little of a model whose steps are so short that their bounds mean little. */
+	isMinorIfTiny?: boolean;
 	draw: (model: ModelData) => ComponentChildren;
 }
 
-const SECTIONS: readonly PageSection[] = [
+interface PageChapter extends ChapterLink {
+	parts: readonly PagePart[];
+	Finding: (props: { model: ModelData }) => ComponentChildren;
+}
+
+function NeedsFinding({ model }: { model: ModelData }) {
+	return needsFinding(model, useAppState(...SIZING_SETTINGS));
+}
+
+const CHAPTERS: readonly PageChapter[] = [
 	{
-		id: "live",
-		name: "At work",
-		isShown: (model) => liveOf(model) !== null,
-		draw: (model) => liveViews.Section && <liveViews.Section model={model} />,
-	},
-	{ id: "parameters", name: "Parameters", draw: (model) => <Parameters model={model} /> },
-	{
-		id: "hardware",
-		name: "Hardware",
-		isSized: true,
-		draw: (model) => <HardwareSection model={model} />,
-	},
-	{
-		id: "memory",
-		name: "Memory",
-		isSized: true,
-		draw: (model) => <MemorySection models={[model]} />,
-	},
-	{ id: "speed", name: "Speed", isSized: true, draw: (model) => <SpeedSection model={model} /> },
-	{
-		id: "layouts",
-		name: "Layouts",
-		isShown: (model) => !!model.parallel,
-		draw: (model) => <LayoutsSection model={model} />,
-	},
-	{
-		id: "attention",
-		name: "Attention",
-		isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0,
-		draw: (model) => <AttentionSection model={model} />,
-	},
-	{
-		id: "positions",
-		name: "RoPE",
-		isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0,
-		draw: (model) => <PositionsSection model={model} />,
+		id: "how-it-works",
+		name: "How it works",
+		Finding: ({ model }) => worksFinding(model),
+		parts: [
+			{
+				id: "live",
+				name: "At work",
+				fold: "on phones",
+				isShown: (model) => liveOf(model) !== null,
+				draw: (model) => liveViews.Section && <liveViews.Section model={model} />,
+			},
+			{
+				id: "attention",
+				name: "Attention",
+				fold: "on phones",
+				isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0,
+				draw: (model) => <AttentionSection model={model} />,
+			},
+			{
+				id: "experts",
+				name: "Experts",
+				fold: "on phones",
+				isShown: (model) => model.experts !== null,
+				draw: (model) => <ExpertsSection model={model} />,
+			},
+			{
+				id: "positions",
+				name: "RoPE",
+				fold: "always",
+				isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0,
+				draw: (model) => <PositionsSection model={model} />,
+			},
+		],
 	},
 	{
-		id: "experts",
-		name: "Experts",
-		isShown: (model) => model.experts !== null,
-		draw: (model) => <ExpertsSection model={model} />,
+		id: "how-large",
+		name: "How large",
+		Finding: ({ model }) => sizeFinding(model),
+		parts: [
+			{ id: "parameters", name: "Parameters", draw: (model) => <Parameters model={model} /> },
+			{
+				id: "tensors",
+				name: "Tensors",
+				fold: "always",
+				draw: (model) => <Tensors model={model} />,
+			},
+		],
 	},
-	{ id: "tensors", name: "Tensors", draw: (model) => <Tensors model={model} /> },
+	{
+		id: "what-it-needs",
+		name: "What it needs",
+		Finding: NeedsFinding,
+		parts: [
+			{
+				id: "hardware",
+				name: "Hardware",
+				isMinorIfTiny: true,
+				draw: (model) => <HardwareSection model={model} />,
+			},
+			{
+				id: "memory",
+				name: "Memory",
+				fold: "on phones",
+				isMinorIfTiny: true,
+				draw: (model) => <MemorySection models={[model]} />,
+			},
+			{
+				id: "speed",
+				name: "Speed",
+				fold: "always",
+				isMinorIfTiny: true,
+				draw: (model) => <SpeedSection model={model} />,
+			},
+			{
+				id: "layouts",
+				name: "Layouts",
+				fold: "always",
+				isShown: (model) => !!model.parallel,
+				isMinorIfTiny: true,
+				draw: (model) => <LayoutsSection model={model} />,
+			},
+		],
+	},
 ];
 
-const OF_TINY_MODELS = {
-	sections: ["hardware", "memory", "speed", "layouts"],
-	why: "With less than 10 MB of weights it fits on each of these GPUs; these bounds leave out the launching of kernels, which may be most of so short a step.",
-};
+const WHY_MINOR =
+	"With less than 10 MB of weights it fits on each of these GPUs; these bounds leave out the " +
+	"launching of kernels, which may be most of so short a step.";
 
-export const sectionsOf = (model: ModelData): readonly PageSection[] =>
-	SECTIONS.filter((x) => x.isShown?.(model) ?? true);
+export const chaptersOf = (model: ModelData): readonly PageChapter[] =>
+	CHAPTERS.map((x) => ({ ...x, parts: x.parts.filter((y) => y.isShown?.(model) ?? true) }));
 
 export function ModelPage({ model }: { model: ModelData }) {
-	const all = sectionsOf(model);
-	const first = all.findIndex((x) => x.isSized);
-	const end = all.findLastIndex((x) => x.isSized) + 1;
 	const barHeight = liveViews.Bar ? 36 : 72;
-	const drawn = (sections: readonly PageSection[]) =>
-		sections.map((x) => (
-			<InTurn key={x.id} id={x.id}>
-				{x.draw(model)}
-			</InTurn>
-		));
+	const isSmall = isTiny(model);
 	return (
-		<Minor.Provider value={isTiny(model) ? OF_TINY_MODELS : { sections: [], why: "" }}>
+		<>
 			<WithQuiz model={model}>
 				<Hero
 					model={model}
@@ -133,12 +180,25 @@ export function ModelPage({ model }: { model: ModelData }) {
 					}
 				/>
 			</WithQuiz>
-			{drawn(all.slice(0, first))}
 			<div class="sized">
-				<SettingsBar model={model} />
-				{drawn(all.slice(first, end))}
+				<SettingsBar models={[model]} />
+				{chaptersOf(model).map(({ Finding, ...chapter }) => (
+					<Chapter
+						key={chapter.id}
+						{...chapter}
+						title={<Finding model={model} />}
+						lead={isSmall && chapter.parts.some((x) => x.isMinorIfTiny) && WHY_MINOR}
+					>
+						{chapter.parts.map((x) => (
+							<InTurn key={x.id} id={x.id}>
+								<Part fold={isSmall && x.isMinorIfTiny ? "always" : x.fold}>
+									{x.draw(model)}
+								</Part>
+							</InTurn>
+						))}
+					</Chapter>
+				))}
 			</div>
-			{drawn(all.slice(end))}
-		</Minor.Provider>
+		</>
 	);
 }

@@ -1,1 +1,1 @@
-(async()=>{const{Qa:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{Wa:r}=await LLAMATH_PAGE;r();})();

@@ -109,7 +109,7 @@ function PictureItems({
 function Items({ id, topic, close }: { id: string; topic: string; close: () => void }) {
 	const [theme, setTheme] = useState(shownTheme());
 	const section = document.getElementById(id)!;
-	const finding = section.querySelector("h2");
+	const finding = section.querySelector(".title");
 	const title = section.dataset.title ?? (finding ? visibleText(finding) : topic);
 	const tables = tablesIn(section);
 	const pictures = picturesIn(section);

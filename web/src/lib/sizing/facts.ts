@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { formula, inBytes } from "../derivation";
 import { grouped } from "../format";
-import type { Gpu } from "./data";
+import { GPUS, type Gpu } from "./data";
 
 type Unit = [name: string, size: bigint];
 const BINARY: Unit[] = [
@@ -65,5 +65,9 @@ export function prefixed(n: bigint | number): string {
 
 /** The title without the name of its series. */
 export const plainTitle = (gpu: Gpu) => gpu.title.replace(/^(GeForce|Instinct|Radeon) /, "");
-/** The title without the memory that stands beside it, either. */
-export const shortTitle = (gpu: Gpu) => plainTitle(gpu).replace(/,? \d+GB$/, "");
+const withoutMemory = (gpu: Gpu) => plainTitle(gpu).replace(/,? \d+GB$/, "");
+/** The title without the memory that stands beside it, either, where no other GPU has the same. */
+export const shortTitle = (gpu: Gpu) =>
+	GPUS.some((x) => x.name !== gpu.name && withoutMemory(x) === withoutMemory(gpu))
+		? plainTitle(gpu)
+		: withoutMemory(gpu);

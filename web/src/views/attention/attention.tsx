@@ -2,7 +2,7 @@
 // each kind of layer.
 import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
-import { Section } from "../../components/section";
+import { Section, SubHeading } from "../../components/section";
 import type { Digits, ModelData } from "../../lib/data";
 import { derivation, formula, type Derivation } from "../../lib/derivation";
 import { value, type Expression } from "../../lib/expressions";
@@ -127,13 +127,13 @@ function Card({ x, most, kv }: { x: Alternative; most: bigint; kv: KvVariables }
 	const bytes = value(x.cached, kv);
 	return (
 		<div class={`attention-card${x.own ? " own" : ""}`} ref={ref}>
-			<h3>
+			<SubHeading>
 				<span>
 					{x.kind}
 					{x.own && <em>this model</em>}
 				</span>
 				<small>{LONG_NAMES[x.kind]}</small>
-			</h3>
+			</SubHeading>
 			{width > 0 && (
 				<HeadWiring
 					width={width}
@@ -201,10 +201,10 @@ function Kind({
 		<figure class="mask-card">
 			<Mask kind={x} tokens={Number(tokens)} />
 			<figcaption>
-				<h3>
+				<SubHeading>
 					{grouped(x.layers)} of {grouped(of)} layers
 					{x.where && <small> ({x.where})</small>}
-				</h3>
+				</SubHeading>
 				<p>{maskName(x)}</p>
 				<p class="caption">
 					{heads}
@@ -279,7 +279,7 @@ export function AttentionSection({ model }: { model: ModelData }) {
 			<div class={cards.length && attention.kinds.length === 1 ? "beside-mask" : undefined}>
 				<div class="attention-cards">{cards}</div>
 				<div class="masks">
-					<h3>The mask: which tokens each of {grouped(tokens)} tokens attends to</h3>
+					<SubHeading>The mask of {grouped(tokens)} tokens</SubHeading>
 					<div class="mask-cards">
 						{attention.kinds.map((x) => (
 							<Kind

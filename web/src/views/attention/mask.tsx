@@ -3,7 +3,7 @@
 import { shortTokens } from "../../lib/format";
 import type { AttentionKind } from "./attention";
 
-const SIDE = 260;
+const SIDE = 150;
 const LEFT = 34;
 const TOP = 22;
 /** Chunks beyond this number are drawn as one band. */

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { Select } from "../../components/controls";
 import { Measured } from "../../components/measured";
 import { NumberButton, openDerivation } from "../../components/number";
-import { Section } from "../../components/section";
+import { Section, SubHeading } from "../../components/section";
 import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount, signed } from "../../lib/format";
@@ -207,7 +207,7 @@ function Pictures({ models, plates, kinds, stages, pairs, width }: Props & { wid
 						aria-label={`${models[i].name}: ${label}`}
 					>
 						<div class="plate-head">
-							<h3>{models[i].name}</h3>
+							<SubHeading>{models[i].name}</SubHeading>
 							<span>
 								{label}, layer {grouped(firstOfKind(plates[i], kinds[i]))} ·{" "}
 								<NumberButton

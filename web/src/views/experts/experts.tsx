@@ -2,7 +2,6 @@
 // step against the batch size.
 import { scaleLinear, scaleLog } from "../../lib/scales";
 import { useMemo } from "preact/hooks";
-import { WholeNumber } from "../../components/controls";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
@@ -11,7 +10,7 @@ import { derivation, inBytes, sumFormula } from "../../lib/derivation";
 import { value, type Expression } from "../../lib/expressions";
 import { grouped, shortBytes, shortCount, threeDigits } from "../../lib/format";
 import { areaPath, linePath } from "../../lib/lines";
-import { change, useAppState } from "../../lib/state";
+import { useAppState } from "../../lib/state";
 import { ExpertGrid } from "./expert_grid";
 import "./experts.css";
 
@@ -42,7 +41,7 @@ interface Experts {
 }
 
 const REST = "0/1";
-const HEIGHT = 280;
+const HEIGHT = 240;
 const PAD = { left: 64, right: 20, top: 20, bottom: 44 };
 const MAX_BATCH = 1024;
 
@@ -227,17 +226,7 @@ export function ExpertsSection({ model }: { model: ModelData }) {
 			id="experts"
 			topic="Mixture of experts"
 			title={title}
-			lead={`${grouped(kind.layers)} of ${grouped(experts.of)} layers (${kind.where}) have ${grouped(kind.experts)} experts of ${shortCount(kind.each)} parameters${kind.shared ? " and shared experts that every token passes" : ""}. Decoding one sequence reads few of them; a batch reads more, but shares what it reads.`}
-			controls={
-				<WholeNumber
-					id="experts-batch"
-					label="Batch"
-					unit="sequences"
-					value={state.batch}
-					max={MAX_BATCH}
-					set={(x) => change({ batch: x })}
-				/>
-			}
+			lead={`${grouped(kind.layers)} of ${grouped(experts.of)} layers (${kind.where}) have ${grouped(kind.experts)} experts of ${shortCount(kind.each)} parameters${kind.shared ? " and shared experts that every token passes" : ""}. A batch reads more of them, and shares what it reads.`}
 		>
 			<div class="experts-pair">
 				<ExpertGrid kinds={experts.kinds} batch={Number(batch)} />

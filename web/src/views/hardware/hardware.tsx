@@ -70,7 +70,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const plateau = explainPlateau(rows, chosen);
-	const lead = `How many sequences of ${grouped(state.context)} tokens fit, and below it the upper bound of decode speed for ${state.batch === 1n ? "one sequence" : `a batch of ${grouped(state.batch)}`}. The stronger the fill, the more sequences fit. Hatched: the model does not fit; the number is the memory that each GPU lacks.`;
+	const lead = `How many sequences of ${grouped(state.context)} tokens fit; below, the upper bound of decode speed for ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}. Hatched: the memory that each GPU lacks.`;
 	return (
 		<Section
 			id="hardware"
@@ -86,14 +86,23 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				smallest={smallest}
 				context={state.context}
 			/>
-			{smallest?.gpu.common && (
-				<p class="caption">
-					Smallest: of the GPUs that clouds rent or Steam's hardware survey lists;{" "}
-					{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
-				</p>
-			)}
-			{plateau && <p class="caption plateau">{plateau}</p>}
-			<Verdict model={model} />
+			<div class="hardware-notes">
+				<Verdict model={model} />
+				<div>
+					{smallest?.gpu.common && (
+						<p class="caption">
+							Smallest: of the GPUs that clouds rent or Steam's hardware survey lists;{" "}
+							{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
+						</p>
+					)}
+					{plateau && <p class="caption plateau">{plateau}</p>}
+					{(sizes.notes[dtype.name] ?? []).map((x) => (
+						<p class="caption" key={x}>
+							{x}
+						</p>
+					))}
+				</div>
+			</div>
 		</Section>
 	);
 }

@@ -1,6 +1,7 @@
 // The verdict on the chosen GPUs, as `llamath fit` gives it, with what would fit instead as
 // buttons.
 import { useMemo } from "preact/hooks";
+import { SubHeading } from "../../components/section";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { inBytes } from "../../lib/derivation";
@@ -62,10 +63,10 @@ export function Verdict({ model }: { model: ModelData }) {
 	const deriveMemory = () => ({ title: gpu.title, lines: [...inBytes(memory), gpu.source] });
 	const decode = fits ? speedLimits(sized, gpu).passes[0]! : null;
 	return (
-		<div class="verdict" aria-live="polite">
-			<h3>
+		<div class="verdict">
+			<SubHeading>
 				{model.name} {fits ? "fits" : "does not fit"} on {where}
-			</h3>
+			</SubHeading>
 			<p>
 				<NumberButton derive={deriveTotal} label="needed" data-sizing="total">
 					{gibibytes(total)}
@@ -112,11 +113,6 @@ export function Verdict({ model }: { model: ModelData }) {
 					them.
 				</p>
 			)}
-			{(sizes.notes[dtype.name] ?? []).map((x) => (
-				<p class="caption" key={x}>
-					{x}
-				</p>
-			))}
 		</div>
 	);
 }

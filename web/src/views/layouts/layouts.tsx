@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
-import { Section } from "../../components/section";
+import { Section, SubHeading } from "../../components/section";
 import { formula, inBytes, sumFormula, type Derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { gibibytes, grouped, percent, shortTokens, sum, threeDigits } from "../../lib/format";
@@ -256,7 +256,7 @@ function TrainingLayout({
 			<TrainingFacts plan={plan} training={training} gpu={gpu} />
 			<div class="layout-pictures">
 				<figure>
-					<h3>GPU by GPU</h3>
+					<SubHeading>GPU by GPU</SubHeading>
 					<GpuGrid
 						tp={Number(tp)}
 						cp={Number(cp)}
@@ -290,10 +290,10 @@ function TrainingLayout({
 			)}
 			{plan.schedule && (
 				<figure class="schedule">
-					<h3>
+					<SubHeading>
 						The pipeline's schedule: {shareText(plan.seconds.bubble! / total(plan))} of
 						a step is bubble
-					</h3>
+					</SubHeading>
 					<ScheduleChart schedule={plan.schedule} />
 					<p class="caption">
 						1F1B. Short: the forward pass of a microbatch; long: its backward pass,
@@ -360,7 +360,7 @@ function ServingLayout({ plan, gpu, context }: { plan: ServingPlan; gpu: Gpu; co
 				/>
 			</dl>
 			<figure>
-				<h3>GPU by GPU</h3>
+				<SubHeading>GPU by GPU</SubHeading>
 				<GpuGrid
 					tp={Number(plan.tp)}
 					cp={1}
@@ -446,7 +446,7 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 			}
 		>
 			{plans.length > 1 && (
-				<div class="sizing-controls">
+				<div class="plans">
 					<Segmented
 						id="plan"
 						label="Plans, fastest first"

@@ -1,6 +1,7 @@
 // Context parallelism: which part of every sequence a rank has, why all have the same work, and
 // what they send to each other.
 import { useState } from "preact/hooks";
+import { SubHeading } from "../../components/section";
 import { NumberButton } from "../../components/number";
 import { formula, inShort } from "../../lib/derivation";
 import { grouped, shortBytes, shortCount } from "../../lib/format";
@@ -299,9 +300,9 @@ export function SequenceParts({
 	const size = Math.max(200, Math.min(320, width - LEFT - 4));
 	return (
 		<figure class="sequence-parts" ref={ref}>
-			<h3>
+			<SubHeading>
 				CP {ranks}: every sequence is divided among {ranks} ranks, which have the same work
-			</h3>
+			</SubHeading>
 			<div class="sequence-pictures">
 				<Mask
 					parts={parts.parts}

@@ -1,6 +1,7 @@
 // The heads of a model that runs in the page: how much each token reads of those before it, for all
 // heads in small and for the chosen one in large.
 import { useState } from "preact/hooks";
+import { SubHeading } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
 import { change, useAppState, type State } from "../../lib/state";
@@ -188,9 +189,9 @@ export function HeadMap({
 			{isBrief ? (
 				caption
 			) : (
-				<h3>
+				<SubHeading>
 					Layer {layer}, head {head}: what each token reads of those up to itself
-				</h3>
+				</SubHeading>
 			)}
 			<div
 				class="live-map-grid"

@@ -1,6 +1,7 @@
 // Every number that the opened layer computes for the chosen token, in the order of its steps, with
 // the rotation by position and the steps of the chosen head.
 import { useState } from "preact/hooks";
+import { SubHeading } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { placeAfter, useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
@@ -113,9 +114,9 @@ export function LayerValues({ model, story }: { model: ModelData; story: Story }
 	const rove = useRoving(names.length + 1);
 	return (
 		<figure class="live-values">
-			<h3>
+			<SubHeading>
 				“{text}” in layer {layer}
-			</h3>
+			</SubHeading>
 			<ol data-roving>
 				<Strip
 					rove={rove(0)}
@@ -176,10 +177,10 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 	};
 	return (
 		<figure class="live-rotation">
-			<h3>
+			<SubHeading>
 				Layer {chosen.layer}, head {chosen.head}: the query's {pairs} pairs, turned by
 				position {token}
-			</h3>
+			</SubHeading>
 			<ol class="live-clocks" data-roving>
 				{rotation.frequencies.map((frequency, j) => {
 					const degrees = ((token * frequency * 180) / Math.PI) % 360;
@@ -250,7 +251,7 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 	const scale = isRoot ? `q·k / √${size}` : `q·k × ${facts.scale.toPrecision(4)}`;
 	return (
 		<figure class="live-steps">
-			<h3>Scores → softmax → mix, for “{show(token)}”</h3>
+			<SubHeading>Scores → softmax → mix, for “{show(token)}”</SubHeading>
 			<table>
 				<thead>
 					<tr>
@@ -328,7 +329,7 @@ export function Cache({ model, story }: { model: ModelData; story: Story }) {
 	const each = sizes.reduce((n, x) => n + x, 0);
 	return (
 		<figure class="live-cache">
-			<h3>The KV cache: a column for each token</h3>
+			<SubHeading>The KV cache: a column for each token</SubHeading>
 			<div class="live-cache-row caption" aria-hidden="true">
 				<span />
 				<span>keys</span>

@@ -33,7 +33,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 			<textarea
 				id="live-text"
 				ref={field}
-				rows={2}
+				rows={1}
 				aria-describedby="live-knows"
 				maxLength={MAX_TEXT}
 				spellcheck={false}
@@ -68,6 +68,12 @@ export function LiveBar({ model }: { model: ModelData }) {
 						Try again
 					</button>
 				)}
+			</div>
+			{isReady && <Tokens model={model} story={story} />}
+			<div class="live-foot">
+				<p class="caption live-note" role={story.isWriting ? undefined : "status"}>
+					{noteOf(story)}
+				</p>
 				<span id="live-end" class="caption" role="status">
 					{story.end}
 				</span>
@@ -80,10 +86,6 @@ export function LiveBar({ model }: { model: ModelData }) {
 					</p>
 				</details>
 			</div>
-			{isReady && <Tokens model={model} story={story} />}
-			<p class="caption live-note" role={story.isWriting ? undefined : "status"}>
-				{noteOf(story)}
-			</p>
 			{isReady && isPhone && <Reading model={model} story={story} />}
 		</div>
 	);

@@ -1,6 +1,6 @@
 // A model at work: what the steps of its passes computed, for the text over the picture.
 import type { ComponentChildren } from "preact";
-import { Section } from "../../components/section";
+import { Section, SubHeading } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { useAppState, type State } from "../../lib/state";
 import { IS_PHONE, useMedia } from "../../lib/use_media";
@@ -60,7 +60,9 @@ export function LiveSection({ model }: { model: ModelData }) {
 					{hasHeads && !isPhone && <HeadMap model={model} story={story} />}
 					{hasHeads && (
 						<figure class="live-all-heads">
-							<h3>All heads; a line joins those that share a key and value head</h3>
+							<SubHeading>
+								All heads; a line joins those that share a key and value head
+							</SubHeading>
 							<HeadGrid model={model} story={story} />
 						</figure>
 					)}

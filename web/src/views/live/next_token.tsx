@@ -1,5 +1,6 @@
 // What a model that runs in the page may say next, and what it would say after each layer.
 import { useRef } from "preact/hooks";
+import { SubHeading } from "../../components/section";
 import { NumberButton } from "../../components/number";
 import { SETTINGS } from "../../lib/settings";
 import { change, useAppState, type State } from "../../lib/state";
@@ -73,7 +74,7 @@ export function NextToken({ story }: { story: Story }) {
 	const list = useRef<HTMLOListElement>(null);
 	return (
 		<figure class="live-next">
-			<h3>Next after “{show(story.ids[token]!)}”</h3>
+			<SubHeading>Next after “{show(story.ids[token]!)}”</SubHeading>
 			<ol class="live-bars" ref={list}>
 				{order.slice(0, SHOWN).map((id) => {
 					const isCut = kept !== null && !kept.has(id);
@@ -133,7 +134,7 @@ export function Lens({ story }: { story: Story }) {
 	const show = (id: number) => story.model.tokenizer.show(id);
 	return (
 		<figure class="live-lens">
-			<h3>What it would say after each layer</h3>
+			<SubHeading>What it would say after each layer</SubHeading>
 			<table>
 				<thead>
 					<tr>

@@ -1,6 +1,4 @@
 // The memory section: what grows with the context, where a GPU is full, and every part to the byte.
-import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
 import { Folded } from "../../components/folded";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
@@ -8,7 +6,6 @@ import { derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
 import { gibibytes, grouped, percent } from "../../lib/format";
 import { useAppState } from "../../lib/state";
-import { IS_PHONE } from "../../lib/use_media";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
 import {
@@ -40,7 +37,7 @@ import {
 } from "./memory_derivations";
 import { MemoryMap } from "./memory_map";
 import { PartSwatch } from "./patterns";
-import { ModeControl, SizingControls } from "./settings_controls";
+import { ModeControl } from "./settings_controls";
 import "./memory.css";
 
 interface Shown {
@@ -297,16 +294,6 @@ function GpuCells({
 	);
 }
 
-/** On phones, where the matrix of hardware names the same GPUs just above, the table is folded. */
-function GpuFold({ children }: { children: ComponentChildren }) {
-	const [isPhone] = useState(() => matchMedia(IS_PHONE).matches);
-	return isPhone ? (
-		<Folded says="What is left on each GPU, and its longest context">{children}</Folded>
-	) : (
-		<>{children}</>
-	);
-}
-
 /** The memory of one model, or of two beside each other. */
 export function MemorySection({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
@@ -335,7 +322,6 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 					.join(", ");
 	return (
 		<Section id="memory" topic={topic(all)} title={title} controls={<ModeControl />}>
-			<SizingControls models={models} />
 			{models.map((x) => (
 				<ContextWarning key={x.name} model={x} />
 			))}
@@ -370,20 +356,24 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 				))}
 			</div>
 			<p class="caption">
-				Grey: weights; the strip at the left edge divides them by component, in the colours
-				of the model. Hatched or dotted: estimates, and contexts longer than the model's
-				own. Circles: the exact context at which a GPU is full.
+				The strip at the left edge divides the weights by component. Hatched or dotted:
+				estimates, and contexts beyond the model's own. Circles: where a GPU is full.
 			</p>
-			<div class="memory-lower">
-				{models.length === 1 && state.mode === "run" && (
-					<MemoryMap model={first.model} sized={first.sized} gpus={gpus} state={state} />
-				)}
-				<GpuFold>
+			<Folded says="Where each GPU is full: by context and batch, and what is left on it">
+				<div class="memory-lower">
+					{models.length === 1 && state.mode === "run" && (
+						<MemoryMap
+							model={first.model}
+							sized={first.sized}
+							gpus={gpus}
+							state={state}
+						/>
+					)}
 					<div class="scroll" tabIndex={0} role="region" aria-label="table of GPUs">
 						<GpuTable all={all} gpus={gpus} state={state} />
 					</div>
-				</GpuFold>
-			</div>
+				</div>
+			</Folded>
 		</Section>
 	);
 }

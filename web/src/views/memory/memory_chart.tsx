@@ -126,7 +126,7 @@ function Picture({ name, sizes, sized, context, range, gpus, width }: Props & { 
 	const own = Number(sizes.own);
 	const drawing = useMemo(() => {
 		const narrow = width < 560;
-		const height = Math.round(Math.min(Math.max(width * 0.5, 340), 440));
+		const height = Math.round(Math.min(Math.max(width * 0.5, 300), 400));
 		const limit = new MemoryLimit(plan);
 		const labels = gpus.map((x) => textWidth(shortTitle(x), 13, 650));
 		const box = {

@@ -1,5 +1,6 @@
 // Memory over context and batch as a heat map, with the border of each GPU.
 import { useMemo } from "preact/hooks";
+import { SubHeading } from "../../components/section";
 import { Measured } from "../../components/measured";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
@@ -73,7 +74,7 @@ interface Props {
 
 export const MemoryMap = (props: Props) => (
 	<figure class="memory-map">
-		<h3>Where each GPU ends: context × batch</h3>
+		<SubHeading>Where each GPU ends: context × batch</SubHeading>
 		<p class="caption">
 			GiB on the most loaded GPU, {props.sized.plan.label}, both axes logarithmic. Below and
 			to the left of its line, a GPU has enough memory. The stronger the tone, the fewer GPUs

@@ -1,13 +1,23 @@
-// One bar of settings for the sections that read them: hardware, memory and speed. It stays in sight
-// above them; phones and paper have it in words.
+// One bar of settings for all of the page, with the answer that follows from them. It stays in sight;
+// phones have it in a line that opens, paper in words.
 import { followed } from "../../components/export/section_menu";
 import { data, type ModelData } from "../../lib/data";
+import { gibibytes, threeDigits } from "../../lib/format";
 import { state as appState, useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
-import { chosenHardware, settings, SIZING_SETTINGS } from "../../lib/sizing/fit";
-import { chosenDtypes } from "../../lib/sizing/gpu_memory";
-import { IS_PHONE, useMedia } from "../../lib/use_media";
-import { CustomFigures, InferenceControls, LoadControls, saidLoad } from "./settings_controls";
+import { shortTitle } from "../../lib/sizing/facts";
+import {
+	chosenHardware,
+	isTiny,
+	settings,
+	SIZING_SETTINGS,
+	verdict,
+	type SizingSettings,
+} from "../../lib/sizing/fit";
+import { memoryPerGpu } from "../../lib/sizing/gpu_memory";
+import { speedLimits } from "../../lib/sizing/speed_limits";
+import { useMedia } from "../../lib/use_media";
+import { SettingsControls, saidSettings } from "./settings_controls";
 
 followed.texts = () => {
 	const shown = data.models[appState.view === "b" ? 1 : 0]!;
@@ -15,51 +25,62 @@ followed.texts = () => {
 	return { card: gpu.name, gpus: count };
 };
 
-export function SettingsBar({ model }: { model: ModelData }) {
-	const isPhone = useMedia(IS_PHONE);
+const IS_FOLDED = "(max-width: 767px)";
+
+/** The bar of one model, or of two on the same hardware. */
+export function SettingsBar({ models }: { models: readonly ModelData[] }) {
+	const state = useAppState(...SIZING_SETTINGS);
+	const isFolded = useMedia(IS_FOLDED);
+	const answer = (
+		<b class="settings-answer" role="status">
+			{answerTo(models, state)}
+		</b>
+	);
 	const controls = (
-		<div class="sizing-controls">
-			<LoadControls />
-			<InferenceControls models={[model]} />
-			<CustomFigures />
+		<div class="settings-controls">
+			<SettingsControls models={models} />
 		</div>
 	);
 	return (
-		<div class="settings-bar">
+		<div class="settings-bar" role="region" aria-label="Settings of all of the page">
 			<div class="wrap">
-				{isPhone ? (
-					<details>
-						<summary>
-							<SaidSettings model={model} />
-						</summary>
+				{isFolded ? (
+					<details class="no-print">
+						<summary>{answer}</summary>
 						{controls}
 					</details>
 				) : (
 					<>
 						{controls}
-						<p class="settings-said">
-							<SaidSettings model={model} />
-						</p>
+						{answer}
 					</>
 				)}
+				<p class="settings-said">{saidSettings(models, state)}</p>
 			</div>
 		</div>
 	);
 }
 
-function SaidSettings({ model }: { model: ModelData }) {
-	const state = useAppState(...SIZING_SETTINGS);
-	const sizes = sizesOf(model);
-	const { dtype, kv } = chosenDtypes(sizes, state);
-	const { gpu, count } = chosenHardware(sizes, state);
-	const { layout } = settings(model, { ...state, mode: "run" }).split;
-	const said = [
-		...saidLoad(state),
-		`weights ${dtype.title}`,
-		`KV cache ${kv.title}`,
-		...(state.mode === "train"
-			? []
-			: [`${count} × ${gpu.title}`, ...(count === "1" ? [] : [layout.name])]),
-	];
-	return <>{said.join(" · ")}</>;
+/** What the settings come to: of one model where it runs, of two what each takes. */
+function answerTo(models: readonly ModelData[], state: SizingSettings) {
+	if (state.mode === "train" || models.length > 1)
+		return models
+			.map((model) => {
+				const sized = settings(model, state);
+				const { total } = memoryPerGpu(sized).mostLoaded.values;
+				const where = sized.plan.gpus === "1" ? "" : ` on each of ${sized.plan.gpus} GPUs`;
+				const does = state.mode === "train" ? "trains in" : "takes";
+				return `${models.length > 1 ? model.name : "It"} ${does} ${gibibytes(total)}${where}`;
+			})
+			.join(" · ");
+	const [model] = models as [ModelData];
+	const { gpu, count } = chosenHardware(sizesOf(model), state);
+	const { sized, fits, total, memory } = verdict(settings(model, state), gpu);
+	const where = `${count} × ${shortTitle(gpu)}`;
+	if (!fits) return `${where}: ${gibibytes(total - memory)} short${count === "1" ? "" : " each"}`;
+	const { rate } = speedLimits(sized, gpu).passes[0]!.values;
+	return [
+		`${where} ${count === "1" ? "runs" : "run"} it`,
+		...(isTiny(model) ? [] : [`≤\u00a0${threeDigits(Number(rate) / 1e9)}\u00a0tokens/s`]),
+	].join(", ");
 }

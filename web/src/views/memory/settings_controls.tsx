@@ -1,6 +1,7 @@
-// The controls of memory and hardware: context, sequences, precision, GPUs and layout, or the
+// The controls of the bar of settings: context, sequences, precision, GPUs and layout, or the
 // settings of training.
 import { Select, Segmented, WholeNumber, type Options } from "../../components/controls";
+import { Menu } from "../../components/export/menu";
 import type { ModelData } from "../../lib/data";
 import { grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
@@ -39,13 +40,13 @@ function commonFormats(models: readonly ModelData[], of: "dtypes" | "kvs"): Opti
 }
 
 /** The sliders of tokens and sequences. */
-export function LoadControls({ training = false }: { training?: boolean }) {
+function LoadControls() {
 	const state = useAppState("context", "batch");
 	return (
 		<>
 			<WholeNumber
 				id="context"
-				label={training ? "Sequence length" : "Context"}
+				label="Context"
 				unit="tokens"
 				value={state.context}
 				max={CONTEXT_MAX}
@@ -53,7 +54,7 @@ export function LoadControls({ training = false }: { training?: boolean }) {
 			/>
 			<WholeNumber
 				id="batch"
-				label={training ? "Micro-batch" : "Batch"}
+				label="Batch"
 				unit="sequences"
 				value={state.batch}
 				max={BATCH_MAX}
@@ -97,7 +98,7 @@ const gpuOptions: Options = [
 const WITH_SMALLEST: Options = [["", "Smallest"], ...gpuOptions];
 
 /** The sizes of a GPU that the catalog does not have. */
-export function CustomFigures() {
+function CustomFigures() {
 	const state = useAppState(...GPU_SETTINGS);
 	if (state.card !== CUSTOM) return null;
 	const figures: [name: GpuFigure, label: string, unit: string, max: number][] = [
@@ -122,19 +123,12 @@ export function CustomFigures() {
 	);
 }
 
-export function InferenceControls({ models }: { models: readonly ModelData[] }) {
+/** Which GPUs run the model, and how many. */
+function InferenceControls({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
-	const [model] = models;
-	const { gpu, count } = chosenHardware(sizesOf(model!), state);
-	const layouts = splitsOf(sizesOf(model!), count).filter((x) => x.replicas === 1);
-	const automatic = state.tp
-		? "as fit chooses"
-		: `as fit: ${settings(model!, state).split.layout.name}`;
-	// training has GPUs of its own; a cell of the hardware chooses those that run the model
-	if (state.mode === "train") return <PrecisionControls models={models} />;
+	const { gpu, count } = chosenHardware(sizesOf(models[0]!), state);
 	return (
 		<>
-			<PrecisionControls models={models} />
 			<Select
 				id="choice-gpus"
 				label="GPUs"
@@ -149,19 +143,42 @@ export function InferenceControls({ models }: { models: readonly ModelData[] }) 
 				chosen={gpu.name}
 				choose={(card) => change({ card, gpus: card && count, tp: "" })}
 			/>
-			{count !== "1" && models.length === 1 && (
-				<Select
-					id="choice-tp"
-					label="Layout"
-					options={[
-						["", automatic],
-						...layouts.map((x): [string, string] => [x.layout.tp, x.layout.name]),
-					]}
-					chosen={state.tp}
-					choose={(tp) => change({ tp })}
-				/>
-			)}
 		</>
+	);
+}
+
+/** How several GPUs share the model. */
+function LayoutControl({ model, count }: { model: ModelData; count: string }) {
+	const state = useAppState(...SIZING_SETTINGS);
+	const layouts = splitsOf(sizesOf(model), count).filter((x) => x.replicas === 1);
+	const automatic = state.tp
+		? "as fit chooses"
+		: `as fit: ${settings(model, state).split.layout.name}`;
+	return (
+		<Select
+			id="choice-tp"
+			label="Layout"
+			options={[
+				["", automatic],
+				...layouts.map((x): [string, string] => [x.layout.tp, x.layout.name]),
+			]}
+			chosen={state.tp}
+			choose={(tp) => change({ tp })}
+		/>
+	);
+}
+
+/** The GPUs that train the model: others than those that run it. */
+function TrainersControl({ models }: { models: readonly ModelData[] }) {
+	const state = useAppState(...SIZING_SETTINGS);
+	return (
+		<Select
+			id="choice-trainers"
+			label="GPUs that train"
+			options={asOptions(sizesOf(models[0]!).training.gpus)}
+			chosen={settings(models[0]!, state).plan.gpus}
+			choose={(trainers) => change({ trainers })}
+		/>
 	);
 }
 
@@ -172,16 +189,8 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 	const ranks = plans[0]!.training!.ranks.filter((x) =>
 		plans.every((y) => y.training!.ranks.includes(x)),
 	);
-	const { training } = sizesOf(models[0]!);
 	return (
 		<>
-			<Select
-				id="choice-trainers"
-				label="GPUs that train"
-				options={asOptions(training.gpus)}
-				chosen={plans[0]!.gpus}
-				choose={(trainers) => change({ trainers })}
-			/>
 			<Select
 				id="choice-tp"
 				label="Tensor parallel"
@@ -189,7 +198,7 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 				chosen={tp}
 				choose={(x) => change({ tp: x })}
 			/>
-			{training.choices.map((x) => (
+			{sizesOf(models[0]!).training.choices.map((x) => (
 				<Select
 					key={x.name}
 					id={`choice-${x.name}`}
@@ -203,6 +212,37 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 				<span class="control-note">
 					With one data-parallel rank, ZeRO has nothing to shard over.
 				</span>
+			)}
+		</>
+	);
+}
+
+/** What the bar asks; what few people change is in a menu. */
+export function SettingsControls({ models }: { models: readonly ModelData[] }) {
+	const state = useAppState(...SIZING_SETTINGS);
+	const { count } = chosenHardware(sizesOf(models[0]!), state);
+	const isTraining = state.mode === "train";
+	const hasLayout = !isTraining && count !== "1" && models.length === 1;
+	const isCustom = !isTraining && state.card === CUSTOM;
+	return (
+		<>
+			<LoadControls />
+			<PrecisionControls models={models} />
+			{isTraining ? (
+				<TrainersControl models={models} />
+			) : (
+				<InferenceControls models={models} />
+			)}
+			{(isTraining || hasLayout || isCustom) && (
+				<Menu text="More" label={isTraining ? "Settings of training" : "More settings"}>
+					{() => (
+						<div class="settings-more">
+							{isTraining && <TrainingControls models={models} />}
+							{hasLayout && <LayoutControl model={models[0]!} count={count} />}
+							{isCustom && <CustomFigures />}
+						</div>
+					)}
+				</Menu>
 			)}
 		</>
 	);
@@ -225,43 +265,30 @@ export function ModeControl() {
 	);
 }
 
-export const saidLoad = (state: SizingSettings): string[] => [
-	`${grouped(state.context)} tokens`,
-	`batch ${grouped(state.batch)}`,
-];
-
 /** The settings in words, for paper. */
-function saidSizing(models: readonly ModelData[], state: SizingSettings): string {
-	const { plan } = settings(models[0]!, state);
+export function saidSettings(models: readonly ModelData[], state: SizingSettings): string {
+	const { plan, split } = settings(models[0]!, state);
 	const { dtype, kv } = chosenDtypes(sizesOf(models[0]!), state);
-	const said = plan.training
-		? sizesOf(models[0]!).training.choices.map((x) => {
-				const chosen = plan.training!.chosen[x.name]!;
-				return `${x.label} ${x.options.find(([y]) => y === chosen)?.[1] ?? chosen}`;
-			})
-		: [
-				`weights ${state.dtype ? dtype.title : "of each model's own type"}`,
-				`KV cache ${state.kv ? kv.title : "of each model's own type"}`,
-			];
-	return [...saidLoad(state), plan.label, ...said].join(" · ");
-}
-
-/** What the memory section asks beside the bar of settings; of two models, which have none, all. */
-export function SizingControls({ models }: { models: readonly ModelData[] }) {
-	const state = useAppState(...SIZING_SETTINGS);
-	const training = state.mode === "train";
-	if (models.length === 1 && !training) return null;
-	return (
-		<>
-			<p class="settings-said">{saidSizing(models, state)}</p>
-			<div class="sizing-controls">
-				{models.length > 1 && <LoadControls training={training} />}
-				{training ? (
-					<TrainingControls models={models} />
-				) : (
-					<InferenceControls models={models} />
-				)}
-			</div>
-		</>
-	);
+	const { gpu, count } = chosenHardware(sizesOf(models[0]!), state);
+	const ofEach = (title: string, chosen: string) =>
+		models.length > 1 && !chosen ? "of each model's own type" : title;
+	const training = plan.training;
+	return [
+		`${grouped(state.context)} tokens`,
+		`batch ${grouped(state.batch)}`,
+		`weights ${ofEach(dtype.title, state.dtype)}`,
+		`KV cache ${ofEach(kv.title, state.kv)}`,
+		...(training
+			? [
+					plan.label,
+					...sizesOf(models[0]!).training.choices.map((x) => {
+						const chosen = training.chosen[x.name]!;
+						return `${x.label} ${x.options.find(([y]) => y === chosen)?.[1] ?? chosen}`;
+					}),
+				]
+			: [
+					`${count} × ${gpu.title}`,
+					...(count === "1" || models.length > 1 ? [] : [split.layout.name]),
+				]),
+	].join(" · ");
 }

@@ -46,7 +46,7 @@ const SLIVER = 44;
 const MOST_JOINED = 4;
 /** What is larger than this share has its name in the picture of a phone, which is longer for it. */
 const NAMED_SHARE = 100n;
-const PHONE_EXTENTS = [600, 720];
+const PHONE_EXTENTS = [560, 720];
 
 /** A name in at most so many lines, broken between words; undefined if it does not fit. */
 function wrapped(text: string, room: number, rows: number): string[] | undefined {

@@ -1,6 +1,6 @@
-// Every step of a block in the order in which it runs, with its wires, shape, parameters, FLOPs and
+// Every step of a block right below what it takes, with its wires, shape, parameters, FLOPs and
 // what it caches.
-import { useContext, useState } from "preact/hooks";
+import { useContext, useMemo, useState } from "preact/hooks";
 import { NumberButton, openDerivation } from "../../components/number";
 import { notation, sumOf, value, type Expression, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
@@ -49,9 +49,29 @@ function railsOf(names: string[], steps: Step[]): Map<string, number> {
 	return lanes;
 }
 
+/** Each step right below what it takes, so that few wires cross: q and its RoPE, then k. */
+function inChains(steps: Step[]): Step[] {
+	const names = new Set(steps.map((x) => x.name));
+	const waiting = [...steps];
+	const done = new Set<string>();
+	const ordered: Step[] = [];
+	const isReady = (x: Step) => x.takes.every((y) => !names.has(y) || done.has(y));
+	while (waiting.length) {
+		const last = ordered.at(-1)?.name;
+		const next =
+			waiting.find((x) => isReady(x) && last !== undefined && x.takes.includes(last)) ??
+			waiting.find(isReady) ??
+			waiting[0]!;
+		waiting.splice(waiting.indexOf(next), 1);
+		done.add(next.name);
+		ordered.push(next);
+	}
+	return ordered;
+}
+
 export function BlockList({
 	stage,
-	steps,
+	steps: recorded,
 	width,
 	letters,
 	variables,
@@ -62,6 +82,7 @@ export function BlockList({
 }: Props) {
 	const [hovered, setHovered] = useState<string | null>(null);
 	const [focused, setFocused] = useState(0);
+	const steps = useMemo(() => inChains(recorded), [recorded]);
 	const inside = new Set(steps.map((x) => x.name));
 	const inputs = [...new Set(steps.flatMap((x) => x.takes.filter((y) => !inside.has(y))))];
 	const names = [...inputs, ...steps.map((x) => x.name)];

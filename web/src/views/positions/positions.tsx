@@ -3,7 +3,7 @@
 import { scaleLinear, scaleLog } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
-import { Section } from "../../components/section";
+import { Section, SubHeading } from "../../components/section";
 import type { Digits, ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
@@ -160,7 +160,7 @@ export function PositionsSection({ model }: { model: ModelData }) {
 					return (
 						<figure key={i}>
 							<figcaption>
-								<h3>
+								<SubHeading>
 									{ropes.length > 1
 										? layers
 												.map(
@@ -169,7 +169,7 @@ export function PositionsSection({ model }: { model: ModelData }) {
 												)
 												.join(", ")
 										: "All layers with RoPE"}
-								</h3>
+								</SubHeading>
 								<p class="caption">{describe(rope)}</p>
 							</figcaption>
 							<Measured>

@@ -1,5 +1,6 @@
 // Tokens per second of decode at most, and the bytes that a step reads, against the batch, as far
 // as it fits.
+import { SubHeading } from "../../components/section";
 import { scaleLinear, scaleLog } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { grouped, groupedNumber, shortBytes, threeDigits } from "../../lib/format";
@@ -44,7 +45,7 @@ const cacheBytes = (sized: Sized, { batch, bytes }: Point): number =>
 
 export const BatchCharts = (props: Props) => (
 	<figure>
-		<h3>What more users cost: tokens/s and bytes read per step</h3>
+		<SubHeading>What more users cost: tokens/s and bytes read per step</SubHeading>
 		<Measured>{(width) => <Picture {...props} width={width} />}</Measured>
 	</figure>
 );

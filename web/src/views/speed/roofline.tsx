@@ -1,4 +1,5 @@
 // The roofline of the GPU with prefill, and decode at growing batches.
+import { SubHeading } from "../../components/section";
 import { scaleLog } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { openDerivation } from "../../components/number";
@@ -35,7 +36,7 @@ const decades = (low: number, high: number) =>
 
 export const Roofline = (props: Props) => (
 	<figure>
-		<h3>Roofline: decode climbs with the batch</h3>
+		<SubHeading>Roofline: decode climbs with the batch</SubHeading>
 		<Measured>{(width) => <Picture {...props} width={width} />}</Measured>
 	</figure>
 );

@@ -5,7 +5,7 @@ import { Fragment } from "preact";
 import { useLayoutEffect } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
-import { Section } from "../../components/section";
+import { Section, SubHeading } from "../../components/section";
 import { data, type ModelData } from "../../lib/data";
 import { formula, shareFormula, type Derivation } from "../../lib/derivation";
 import { grouped, matchWords } from "../../lib/format";
@@ -348,7 +348,7 @@ export function Tensors({ model }: { model: ModelData }) {
 function Letters({ model }: { model: ModelData }) {
 	return (
 		<div class="letters">
-			<h3>Symbols of the shapes</h3>
+			<SubHeading>Symbols of the shapes</SubHeading>
 			<dl>
 				{model.letters.map((x) => (
 					<div key={x.letter}>

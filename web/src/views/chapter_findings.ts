@@ -1,0 +1,39 @@
+// What each chapter of a model's page finds, as a sentence.
+import type { ModelData } from "../lib/data";
+import { gibibytes, grouped, shortFileSize } from "../lib/format";
+import { sizesOf } from "../lib/sizing/data";
+import { chosenHardware, settings, type SizingSettings } from "../lib/sizing/fit";
+import { memoryPerGpu } from "../lib/sizing/gpu_memory";
+import { factsOf } from "./facts/fact_sheet";
+
+const inWords = (list: string[]) =>
+	[list.slice(0, -1).join(", "), list.at(-1)!].filter(Boolean).join(" and ");
+
+/** What a token passes, costs and leaves. */
+export function worksFinding(model: ModelData): string {
+	const fact = (name: string) => factsOf(model).rows.find((x) => x.name === name)?.value;
+	const [layers, decode, cache] = ["Layers", "Decode", "KV cache"].map(fact);
+	return `A token ${inWords([
+		`passes ${layers} layers`,
+		...(decode ? [`takes ${decode}`] : []),
+		...(cache && !cache.startsWith("0 ") ? [`leaves ${cache} in the KV cache`] : []),
+	])}`;
+}
+
+/** How many weights there are, and their size as a file. */
+export function sizeFinding(model: ModelData): string {
+	const weights = factsOf(model).weights;
+	const sizes = [weights[0]!, ...weights.slice(1).slice(-1)].map(
+		(x) => `${shortFileSize(x.bytes)} in ${x.name}`,
+	);
+	return `${model.everyday} parameters take ${inWords(sizes)}`;
+}
+
+/** The memory of the chosen hardware, without which nothing runs. */
+export function needsFinding(model: ModelData, state: SizingSettings): string {
+	const { count } = chosenHardware(sizesOf(model), state);
+	const { total } = memoryPerGpu(settings(model, { ...state, mode: "run" })).mostLoaded.values;
+	const where = count === "1" ? "" : ` on each of ${count} GPUs`;
+	const load = state.batch === 1n ? "one sequence" : `${grouped(state.batch)} sequences`;
+	return `It takes ${gibibytes(total)}${where} for ${load} of ${grouped(state.context)} tokens`;
+}
