@@ -154,6 +154,21 @@ def test_a_billion_layers_are_drawn_at_once() -> None:
     check_text(svg, (1200, 630))
 
 
+def test_numbers_and_formulas_of_any_size_fit() -> None:
+    large = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 10**15)
+    large |= {"num_hidden_layers": 10**9, "max_position_embeddings": 10**15, "head_dim": 64}
+    layers = {
+        "num_transformer_layers": 300,
+        "ffn_multipliers": [1 + x / 100 for x in range(300)],
+        "num_query_heads": [12] * 300,
+        "num_kv_heads": [4] * 300,
+    }
+    for model in (LLAMA | large, llamath.load("openelm-3b", changes=layers)):
+        facts = facts_of(model)
+        for name, form in FORMATS.items():
+            check_text(poster_svg(facts, name), (form.width, form.height))
+
+
 def png_size(path: Path) -> tuple[int, ...]:
     return struct.unpack(">II", path.read_bytes()[16:24])
 

@@ -128,4 +128,5 @@ class Canvas:
 
 
 def _short(n: float) -> str:
-    return f"{n:.2f}".rstrip("0").rstrip(".").replace("-0", "-0" if n <= -0.005 else "0")
+    text = f"{n:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text

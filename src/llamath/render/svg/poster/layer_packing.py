@@ -49,6 +49,17 @@ class Tiles(NamedTuple):
     gap: float
 
     @property
+    def right(self) -> float:
+        """The right edge."""
+        return self.x + self.columns * (self.width + self.gap) - self.gap
+
+    @property
+    def bottom(self) -> float:
+        """The lower edge."""
+        rows = -(-self.matrix.copies // self.columns)
+        return self.y + rows * (self.height + self.gap) - self.gap
+
+    @property
     def boxes(self) -> list[Box]:
         """The rectangles of the copies; of very many, one for all of them."""
         n = self.matrix.copies
@@ -135,10 +146,7 @@ def _place(
 
 def _flush_right(column: list[PlacedGroup], right: float) -> list[PlacedGroup]:
     """Return a column as wide as its contents, at the right edge."""
-    used = max(
-        (t.x + t.columns * (t.width + t.gap) - t.gap for g in column for t in g.tiles),
-        default=right,
-    )
+    used = max((t.right for g in column for t in g.tiles), default=right)
     used = max(used, *(g.x + g.group.least_width for g in column))
     by = right - used
     return [
@@ -159,18 +167,13 @@ def _column(
         if group.least_width > width:
             return None
         tiles = list(_flow(group.matrices, scale, (x, top + heading, width)))
-        if any(t.x + t.columns * (t.width + t.gap) - t.gap > x + width + 0.01 for t in tiles):
+        if any(t.right > x + width + 0.01 for t in tiles):
             return None
         placed.append(PlacedGroup(group, x, top, width, tuple(tiles)))
-        top = max((_bottom(t) for t in tiles), default=top + heading) + _BETWEEN_GROUPS
+        top = max((t.bottom for t in tiles), default=top + heading) + _BETWEEN_GROUPS
         if top - _BETWEEN_GROUPS > y + height:
             return None
     return placed
-
-
-def _bottom(t: Tiles) -> float:
-    rows = -(-t.matrix.copies // t.columns)
-    return t.y + rows * (t.height + t.gap) - t.gap
 
 
 def _flow(

@@ -25,15 +25,17 @@ class _Run(NamedTuple):
     layers: int
 
 
-def draw_layer(canvas: Canvas, layer: OpenLayer, width: int, box: Box, size: float) -> None:
-    """Draw the matrices of a layer under its title."""
+def draw_layer(canvas: Canvas, layer: OpenLayer, width: int, box: Box, size: float) -> float:
+    """Draw the matrices of a layer under its title, and return where they end."""
     x, y, wide, high = box
     canvas.text((x, y + size), layer.title, size, bold=True, room=wide, least=size * 0.7)
     top, small = size * 1.9, size * 0.9
     groups = [x._replace(least_width=text_width(x.heading, small * 0.8)) for x in layer.groups]
     inner = (x, y + top, wide, high - top)
-    for group in pack_layer(groups, width, inner, size * 1.45):
+    placed = pack_layer(groups, width, inner, size * 1.45)
+    for group in placed:
         _draw_group(canvas, group, small)
+    return max((t.bottom for group in placed for t in group.tiles), default=y + top)
 
 
 def _draw_group(canvas: Canvas, placed: PlacedGroup, size: float) -> None:
@@ -248,6 +250,8 @@ def draw_facts(canvas: Canvas, facts: Sequence[Fact], box: Box, size: float, row
             if space >= size * 0.5 or size < 14:
                 break
             size, small = size - 0.5, (size - 0.5) * 0.62
+        if space < 0:
+            widths, space = [wide / len(facts)] * len(facts), 0
         lefts = [sum(widths[:i]) + space * i for i in range(len(facts))]
     else:
         lefts = [wide / in_row * (i % in_row) for i in range(len(facts))]

@@ -11,6 +11,7 @@ from ....analysis.understand.model_bars import model_bars
 from ....utils.errors import Argument, LlamathError, safe
 from ..svg_shapes import escape_xml
 from .drawn_text import Canvas, text_width, wrap_to_width
+from .layer_packing import Box
 from .poster_content import (
     facts_of,
     formula_of,
@@ -44,6 +45,10 @@ THEMES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """The colors of the page: theme → token → color."""
 FONT = "-apple-system,'Segoe UI',Roboto,'Noto Sans',system-ui,'DejaVu Sans',sans-serif"
+_BETWEEN = 30
+"""Between the open layer and the model below it."""
+_MOST_LINES = 13
+"""More lines of a formula are left out on paper."""
 _TOKEN = re.compile(r'="\$([a-z0-9-]+)"')
 
 
@@ -139,6 +144,19 @@ def _formula_or_description(
         canvas.text((x, y + size * 1.3 * i), line, size, color="$ink-2", room=room)
 
 
+def _draw_both(
+    canvas: Canvas, facts: FactSheet, box: Box, least: float, sizes: tuple[float, float]
+) -> None:
+    """Draw the layer, and below it all layers, at least so high, with what the layer leaves."""
+    x, y, wide, high = box
+    top, layer = y, open_layer(facts)
+    if layer is not None:
+        room = (x, y, wide, high - least - _BETWEEN)
+        top = draw_layer(canvas, layer, facts.width, room, sizes[0]) + _BETWEEN
+    rest = (x, top, wide, y + high - top)
+    draw_model(canvas, model_bars(facts.model), rest, part_names(facts), sizes[1])
+
+
 def _draw_wide(canvas: Canvas, facts: FactSheet) -> None:
     left, right, wide, column = 56, 1144, 1088, 610
     canvas.text((left, 66), origin_of(facts), 20, color="$ink-2", room=column, least=16)
@@ -163,10 +181,7 @@ def _draw_square(canvas: Canvas, facts: FactSheet) -> None:
     _name(canvas, facts, (left, 164), wide, 74)
     _count(canvas, facts, (left, 284), wide, 122)
     canvas.text((left, 332), size_note(facts), 30, color="$ink-2", room=wide, least=20)
-    layer = open_layer(facts)
-    if layer is not None:
-        draw_layer(canvas, layer, facts.width, (left, 376, wide, 330), 22)
-    draw_model(canvas, model_bars(facts.model), (left, 730, wide, 180), part_names(facts), 21)
+    _draw_both(canvas, facts, (left, 376, wide, 534), 180, (22, 21))
     draw_shares(canvas, shares_of(facts), (left, 926, wide, 22), 21)
     canvas.line((left, 968), (right, 968), "$rule", 1)
     draw_facts(canvas, list(facts_of(facts)), (left, 982, wide, 126), 30, 2)
@@ -191,15 +206,12 @@ def _draw_a3(canvas: Canvas, facts: FactSheet) -> None:
     if len(lines) > 6:
         small = 14.0
         lines = list(wrap_to_width(formula_of(facts), wide, small))
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES - 1 :] = [f"… and {len(lines) - _MOST_LINES + 1:,} lines more"]
     foot = 1612 - len(lines) * small * 1.45
-    layer = open_layer(facts)
-    facts_top = foot - 60 - 150
-    model_top = facts_top - 300
-    if layer is not None:
-        box = (left, y + 24, wide, model_top - y - 24 - 36)
-        draw_layer(canvas, layer, facts.width, box, 23)
-    draw_model(canvas, model_bars(facts.model), (left, model_top, wide, 232), part_names(facts), 21)
-    draw_shares(canvas, shares_of(facts), (left, model_top + 246, wide, 22), 21)
+    facts_top = foot - 210
+    _draw_both(canvas, facts, (left, y + 24, wide, facts_top - 92 - y), 232, (23, 21))
+    draw_shares(canvas, shares_of(facts), (left, facts_top - 54, wide, 22), 21)
     canvas.line((left, facts_top - 6), (right, facts_top - 6), "$rule", 1)
     draw_facts(canvas, list(facts_of(facts)), (left, facts_top + 8, wide, 140), 32, 2)
     canvas.line((left, foot - 46), (right, foot - 46), "$rule", 1)
