@@ -73,6 +73,7 @@ lint: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/package_files.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
+	$(BIN)/python tools/family_forms.py --check
 	$(BIN)/python tools/accuracy.py --check
 	$(BIN)/python tools/conformance.py --check
 	@if command -v npm >/dev/null && (cd web && npm ci --silent); then cd web && npx prettier --check --log-level warn . && npx tsc && node build.mjs --check; \

@@ -13,7 +13,7 @@ from typing import Any
 
 import llamath
 from llamath.model import Model
-from llamath.web.family_designs import with_family_designs
+from llamath.web.forms.page_forms import with_family_forms
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 
@@ -59,7 +59,7 @@ def as_made(page: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def page_of(*slugs: str) -> str:
     """Return the exported page of one or two models of the catalog."""
-    return page_from_data(with_family_designs(data_of(*slugs)))
+    return page_from_data(with_family_forms(data_of(*slugs)))
 
 
 def write_checkpoint(folder: Path, hostile: bool = False) -> Path:

@@ -512,6 +512,13 @@ def _without_zeros(terms: Mapping[Monomial, int]) -> Mapping[Monomial, int]:
     return {monomial: k for monomial, k in terms.items() if k}
 
 
+def compute(function: str, values: Sequence[int]) -> int:
+    """Return the value of a function by its name in JSON."""
+    if function in ("+", "*"):
+        return sum(values) if function == "+" else prod(values)
+    return _FUNCTIONS[function][0](*values)
+
+
 def total(values: Iterable[int]) -> Expr:
     """The sum of Exprs and ints, like terms collected in order of first appearance; of a subclass
     of Expr if one of them is.

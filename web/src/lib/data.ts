@@ -1,6 +1,6 @@
 // The page's data, as src/llamath/web/page_data writes it: exact integers as decimal text, each
 // with its derivation.
-import type { DesignedModel } from "./design";
+import type { PackedForms } from "./design";
 import type { Expression } from "./expressions";
 import { readData } from "./read_data";
 import type { SettingName } from "./settings";
@@ -53,8 +53,8 @@ export interface Served {
 
 export interface PageData {
 	models: ModelData[];
-	/** Families whose forms are in the page, too, each with a model. */
-	known?: DesignedModel[];
+	/** The forms of all families, each with a model. */
+	known?: PackedForms;
 	/** Initial values and, where the data decide them, all values of settings. */
 	settings: Partial<Record<SettingName, [initial: string, values?: string[]]>>;
 	difference: unknown;

@@ -53,9 +53,37 @@ export interface DesignedModel {
 	design: Design;
 }
 
+/**
+ * The forms of all families as they are stored: each expression once, in which numbers are places
+ * of earlier ones.
+ */
+export interface PackedForms {
+	pool: [string, ...(string | number)[]][];
+	forms: unknown[];
+}
+
+const unpacked = new WeakMap<PackedForms, DesignedModel[]>();
+
+export function unpackForms(packed: PackedForms): DesignedModel[] {
+	const found = unpacked.get(packed);
+	if (found) return found;
+	const nodes: Expression[] = [];
+	for (const [name, ...parts] of packed.pool)
+		nodes.push([name, ...parts.map((x) => (typeof x === "number" ? nodes[x]! : x))]);
+	const read = (x: unknown, key = ""): unknown => {
+		if (key === "form") return typeof x === "number" ? nodes[x] : x;
+		if (Array.isArray(x)) return x.map((y) => read(y));
+		if (typeof x !== "object" || x === null) return x;
+		return Object.fromEntries(Object.entries(x).map(([name, y]) => [name, read(y, name)]));
+	};
+	const models = packed.forms.map((x) => read(x) as DesignedModel);
+	unpacked.set(packed, models);
+	return models;
+}
+
 export const designedModels = (data: PageData): DesignedModel[] => [
 	...data.models.map((x, i) => ({ like: "ab"[i]!, name: x.name, design: designOf(x) })),
-	...(data.known ?? []),
+	...(data.known ? unpackForms(data.known) : []),
 ];
 
 export const designedModel = (data: PageData, like: string): DesignedModel => {

@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 from ...analysis.understand.diff.causes import CAUSE_TITLES
-from ...config_keys.key_meanings import describe_key
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
-from .family_form import MAX_DIM, TIED, FamilyForm, find_form
+from .family_form import LAYER_LIST_KEYS, MAX_DIM, TIED, FamilyForm, find_form, has_no_effect
 from .traced_config import DimRead
 
 _LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
@@ -35,6 +34,9 @@ def build_design(model: FamilyModel) -> dict[str, Any]:
 
 
 def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
+    keys = {*form.data, *model.config.keys_read}
+    neutral = {x for x in keys if has_no_effect(x, model.family.name)}
+    neutral -= {*form.deciding}
     has_tying = None not in form.by_tying
     texts = {
         key: json.dumps(value, indent=2).replace("\n", "\n  ") for key, value in form.given.items()
@@ -49,13 +51,19 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
         "letters": [_letter(x, form.absent.get(x.key)) for x in sorted(form.reads, key=_order)],
         "fixed": [key for key in form.fixed if type(form.data.get(key)) is int],
         "defaults": [
-            {"key": key, "text": json.dumps(x)}
-            for key, x in model.config.defaults_used.items()
-            if isinstance(x, (bool, str))
+            *(
+                {"key": key, "text": json.dumps(x)}
+                for key, x in model.config.defaults_used.items()
+                if isinstance(x, (bool, str))
+            ),
+            *({"key": x, "text": texts[x]} for x in form.optional if x not in neutral),
+            *(
+                {"key": x, "text": json.dumps(model.config.data[x])}
+                for x in LAYER_LIST_KEYS
+                if x in model.config.data and x not in form.given
+            ),
         ],
-        "neutral": sorted(
-            x for x in {*form.data, *model.config.keys_read} if _has_no_effect(x, model.family.name)
-        ),
+        "neutral": sorted(neutral),
         "tied": form.is_tied,
         "totals": [{"tied": tied, **x.to_json()} for tied, x in form.by_tying.items()],
         "rules": [
@@ -76,16 +84,6 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
             for key in {**texts, **by_key}
         ],
     }
-
-
-def _has_no_effect(key: str, family: str) -> bool:
-    """Whether a key is known not to affect any weight."""
-    entry = describe_key(key, family)
-    return entry is not None and entry[1].partition(":")[0].split(";")[0] in (
-        "cache",
-        "compute",
-        "nothing",
-    )
 
 
 def _order(x: DimRead) -> int:

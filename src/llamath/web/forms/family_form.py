@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from ...config_keys.key_meanings import describe_key
 from ...core.blocks import Decoder
 from ...core.expr import Alias, Expr
 from ...core.parameter_count import sections_of
@@ -53,6 +54,8 @@ class FamilyForm(Record):
     by_tying: Mapping[bool | None, CountForms]
     conditions: tuple[Condition, ...]
     absent: Mapping[str, Expr]  # key → what its absence means
+    optional: tuple[str, ...]  # other keys whose values are those that they have where absent
+    deciding: tuple[str, ...]  # and those that cannot be absent
 
 
 class TracedModel(Record):
@@ -297,6 +300,7 @@ class _Search:
         is_tied: bool | None = None
         if None not in by_tying:
             is_tied = by_tying[True].total.evaluate(**base) == self.counted[0]
+        optional, deciding = self._others(traced)
         return FamilyForm(
             given=self.original,
             data=self.data,
@@ -311,7 +315,27 @@ class _Search:
             by_tying=by_tying,
             conditions=tuple(conditions),
             absent=self._absent(base, free, traced.forms),
+            optional=optional,
+            deciding=deciding,
         )
+
+    def _others(self, traced: TracedModel) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the given keys without all of which the library counts the same, and those that
+        decide what the absence of others means.
+        """
+        rest, optional = dict(self.original), list[str]()
+        others = [
+            key
+            for key in self.original
+            if key not in traced.reads and key not in ("model_type", TIED)
+        ]
+        others.sort(key=lambda key: has_no_effect(key, self.model.family.name))
+        for key in others:
+            shorter = {x: value for x, value in rest.items() if x != key}
+            if self._counts_the_same(shorter):
+                rest = shorter
+                optional.append(key)
+        return tuple(optional), tuple(x for x in others if x not in optional)
 
     def _absent(
         self, base: Values, free: Mapping[str, DimRead], forms: CountForms
@@ -328,6 +352,16 @@ class _Search:
             if model is not None and count_exactly(model.tree) == forms.count(values):
                 found[read.key] = read.default
         return found
+
+
+def has_no_effect(key: str, family: str) -> bool:
+    """Whether a key is known not to affect any weight."""
+    entry = describe_key(key, family)
+    return entry is not None and entry[1].partition(":")[0].split(";")[0] in (
+        "cache",
+        "compute",
+        "nothing",
+    )
 
 
 def _always_holds(guard: Guard, free: Mapping[str, DimRead]) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from ...core.expr import Expr, floor_div, product, total
+from ...core.expr import Expr, Json, floor_div, product, total
 from ...utils.named_tuple import NamedTuple
 
 _MAX_GUARDS = 4096
@@ -58,11 +58,18 @@ class Trace:
         else:
             held = int(a) < int(b) if operation == "<" else int(a) == int(b)
         if self.is_recording and len(self.guards) < _MAX_GUARDS:
-            sides = json.dumps(a.to_expression_json()), json.dumps(b.to_expression_json())
+            sides = [_without_symbols(x.to_expression_json()) for x in (a, b)]
             guard = Guard(operation, a, b, held)
             if guard.variables and sides[0] != sides[1]:
-                self.guards.setdefault(" ".join((operation, *sides)), guard)
+                self.guards.setdefault(json.dumps([operation, *sides]), guard)
         return held
+
+
+def _without_symbols(x: Json) -> Json:
+    """Return an expression with definitions in place of their symbols."""
+    if not isinstance(x, list):
+        return x
+    return _without_symbols(x[2]) if x[0] == "as" else [x[0], *map(_without_symbols, x[1:])]
 
 
 class Traced(Expr):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..family_designs import design_structure, family_designs
+from ..forms.page_forms import design_structure, family_forms
 from ..server.page_html import compressed_json
 
 FORMS = "assets/forms.js"
@@ -23,8 +23,8 @@ def form_of(model_id: str, name: str, design: Mapping[str, Any]) -> dict[str, An
 
 def forms_script(forms: Sequence[Mapping[str, Any]]) -> str:
     """Return the script; of models that differ in nothing but dimensions, it has the first, and
-    families that no model has open on the page of the first.
+    then the forms of all families.
     """
-    families = [x | {"id": forms[0]["id"]} for x in family_designs() if forms]
-    distinct = {design_structure(x["design"]): x for x in reversed([*forms, *families])}
-    return f'llamathForms="{compressed_json(list(reversed(distinct.values())))}";\n'
+    distinct = {design_structure(x["design"]): x for x in reversed(forms)}
+    data = {"own": list(reversed(distinct.values())), "known": family_forms()}
+    return f'llamathForms="{compressed_json(data)}";\n'

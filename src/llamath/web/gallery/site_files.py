@@ -28,7 +28,7 @@ from ...render.svg.poster.poster_svg import FORMATS, PREVIEW, poster_svg
 from ...render.tables import Column, Table
 from ...utils.errors import Argument, LlamathError, safe, writing
 from ...utils.number_format import format_count
-from ..family_designs import with_family_designs
+from ..forms.page_forms import with_family_forms
 from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.live.live_data import bundled_live_parts
 from ..page_data.page_data import build_page_data, causes_of
@@ -267,7 +267,7 @@ def _write_model(task: tuple[str, str, str, bool, str | None]) -> _Written | Non
     }
     live = bundled_live_parts([model])
     try:
-        data = with_family_designs(build_page_data([model], live)) | {"gallery": links}
+        data = with_family_forms(build_page_data([model], live)) | {"gallery": links}
     except CountedOnly:
         if is_wanted:
             raise

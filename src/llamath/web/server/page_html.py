@@ -39,10 +39,10 @@ def model_page(models: Sequence[FamilyModel], live: LiveParts | None = None) -> 
     one.
     """
     # much is imported, which the server itself does not need
-    from ..family_designs import with_family_designs
+    from ..forms.page_forms import with_family_forms
     from ..page_data.page_data import build_page_data
 
-    return page_from_data(with_family_designs(build_page_data(models, live)), live)
+    return page_from_data(with_family_forms(build_page_data(models, live)), live)
 
 
 def page_from_data(

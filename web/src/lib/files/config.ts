@@ -121,6 +121,12 @@ function readDimensions(
 		]),
 	);
 	const defaultKeys = new Set(design.defaults.map((x) => x.key));
+	const derived = new Map(
+		design.config
+			.filter((x) => x.form !== null && !keys.has(x.key))
+			.map((x) => [x.key, x.form!] as const),
+	);
+	const all = problems.length ? null : withDefaults(values, design);
 	for (const key of new Set([...config.keys(), ...ownValues.keys()])) {
 		if (
 			key === "architectures" &&
@@ -129,28 +135,34 @@ function readDimensions(
 			continue;
 		if (
 			keys.has(key) ||
+			(derived.has(key) && (config.get(key) ?? null) === null) ||
 			(key === TIED && design.tied !== null) ||
 			neutral.has(key) ||
 			key.startsWith("_")
 		)
 			continue;
-		const isEqual = config.has(key)
-			? ownValues.has(key) &&
-				canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!)
-			: defaultKeys.has(key);
+		const isEqual = derived.has(key)
+			? !all || config.get(key) === value(derived.get(key)!, all)
+			: config.has(key)
+				? ownValues.has(key) &&
+					canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!)
+				: defaultKeys.has(key);
 		if (!isEqual) problem("other", key, name);
 	}
 	return {
-		dimensions: { values, tied: design.tied === null ? null : (tied as boolean) },
+		dimensions: {
+			values: all ?? values,
+			tied: design.tied === null ? null : (tied as boolean),
+		},
 		problems,
 	};
 }
 
 /** Computes the dimensions that the config omits from those that it has. */
-function withDefaults({ values, tied }: Dimensions, design: Design): Dimensions {
+function withDefaults(values: Dimensions["values"], design: Design): Dimensions["values"] {
 	const all = { ...values };
-	for (const x of design.letters) all[x.letter] ??= value(x.absent.form!, values);
-	return { values: all, tied };
+	for (const x of design.letters) all[x.letter] ??= value(x.absent.form!, all);
+	return all;
 }
 
 /** A model whose closed forms are known. */
@@ -218,7 +230,7 @@ export function matchConfig(
 	for (const [index, { design, name }] of known.entries()) {
 		if (!design.letters.length || design.type !== type) continue;
 		const { dimensions, problems } = readDimensions(config, design, files, name);
-		if (!problems.length) return { index, dimensions: withDefaults(dimensions, design) };
+		if (!problems.length) return { index, dimensions };
 		why ??= Object.assign(problems[0]!, { others: problems.slice(1) });
 	}
 	if (why) throw why;

@@ -1,5 +1,6 @@
 // The closed forms of the models of a static gallery: a script of its own, loaded when a config is
 // opened. Pages from disk can load nothing else.
+import { unpackForms, type PackedForms } from "../design";
 import type { Known } from "./config";
 import { decompress } from "../read_data";
 
@@ -29,9 +30,17 @@ function loadScript(address: string): Promise<GalleryForm[]> {
 	return new Promise((done, fail) => {
 		script.onload = () =>
 			done(
-				decompress(
-					(globalThis as unknown as { llamathForms: string }).llamathForms,
-				) as Promise<GalleryForm[]>,
+				decompress((globalThis as unknown as { llamathForms: string }).llamathForms).then(
+					(x) => {
+						const { own, known } = x as { own: GalleryForm[]; known: PackedForms };
+						if (!own.length) return [];
+						// families open on the page of the first model
+						return [
+							...own,
+							...unpackForms(known).map((y) => ({ ...y, id: own[0]!.id })),
+						];
+					},
+				),
 			);
 		script.onerror = () => fail(new Error("missing"));
 		document.head.append(script);

@@ -1,0 +1,183 @@
+"""The closed forms of all families with published models, with which each exported page opens their
+configs.
+
+They are in `family_forms.json`, which `tools/family_forms.py` writes: one form for all models that
+differ in nothing but dimensions, and each expression once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from ...catalog import slugs
+from ...core.expr import Json, compute
+from ...loading import load
+from ...model import FamilyModel
+from ..page_data.file_formats import file_formats
+from .design_data import build_design
+from .family_form import TIED
+
+FORMS_FILE = os.path.join(os.path.dirname(__file__), "family_forms.json")
+_WITHOUT_MEANING = ("torch_dtype", "dtype")
+
+
+def with_family_forms(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a page with the forms of all families."""
+    known = family_forms()
+    like, values = data["settings"]["like"]
+    names = [*values, *(x["like"] for x in known["forms"])]
+    settings = data["settings"] | {"like": (like, names)}
+    first = {name: x for name, x in data.items() if name != "models"}
+    return first | {"settings": settings, "known": known, "models": data["models"]}
+
+
+@cache
+def family_forms() -> dict[str, Any]:
+    """Return the forms of all families: `pool` has their expressions, in which numbers are places
+    of earlier ones, and `forms` the designs.
+    """
+    with open(FORMS_FILE, encoding="utf-8") as file:
+        found: dict[str, Any] = json.load(file)
+    return found
+
+
+def build_family_forms() -> dict[str, Any]:
+    """Return the forms of all families with published models, from their builders."""
+    pool = _Pool()
+    forms: dict[str, dict[str, Any]] = {}
+    types = set[str]()
+    for slug in slugs():
+        model = load(slug)
+        if not isinstance(model, FamilyModel) or any(
+            read_dimensions(model.config.data, x["design"]) for x in forms.values()
+        ):
+            continue
+        design = build_design(model)
+        if not design["letters"]:
+            continue
+        structure = design_structure(design)
+        like = slug if design["type"] in types else design["type"]
+        types.add(design["type"])
+        forms[structure] = {"like": like, "name": model.name, "design": _short(design)}
+    decided: dict[str, set[str]] = {}
+    for x in forms.values():
+        design = x["design"]
+        keys = {y["key"] for y in design["config"] if y["form"] is None}
+        decided.setdefault(design["type"], set()).update(keys)
+    for x in forms.values():  # a key that decides in one model is none without effect in another
+        design = x["design"]
+        design["neutral"] = [y for y in design["neutral"] if y not in decided[design["type"]]]
+    packed = [pool.pack(x) for x in forms.values()]
+    return {"pool": pool.nodes, "forms": packed}
+
+
+def read_dimensions(config: Mapping[str, Any], design: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the letters of a configuration as a form reads them, like the page; None if the form
+    does not count it.
+    """
+    if config.get("model_type") != design["type"]:
+        return None
+    given = {x["letter"]: config.get(x["key"]) for x in design["letters"]}
+    found = {x: n for x, n in given.items() if type(n) is int and n > 0}
+    absent = {x["letter"]: x["absent"]["form"] for x in design["letters"]}
+    if any(x not in found and (n is not None or absent[x] is None) for x, n in given.items()):
+        return None
+    for x in given:
+        if x not in found:
+            found[x] = evaluated(absent[x], found)
+    skipped = {TIED, "architectures", *file_formats()["nothing"], *design["neutral"]}
+    skipped |= {x["key"] for x in design["letters"]}
+    own = {x["key"]: x["text"] for x in design["config"] if x["form"] is None and not x["tied"]}
+    defaults = {x["key"]: x["text"] for x in design["defaults"]}
+    derived = {x["key"]: x["form"] for x in design["config"] if x["form"] is not None}
+    for key in {*config, *own, *defaults} - skipped:
+        value = config.get(key)
+        if key in derived:
+            if value is not None and value != evaluated(derived[key], found):
+                return None
+        elif key not in config:
+            if key not in defaults:
+                return None
+        elif (text := {**defaults, **own}.get(key)) is None or json.loads(text) != value:
+            return None
+    return found
+
+
+def evaluated(x: Json, values: Mapping[str, int]) -> int:
+    """Return the value of an expression of a form."""
+    if not isinstance(x, list):
+        return values[str(x)] if str(x) in values else int(x)
+    function, *rest = x
+    if function in ("let", "as"):
+        return evaluated(rest[1], values)
+    return compute(function, [evaluated(y, values) for y in rest])
+
+
+def _short(design: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a design without the keys of its own configuration that decide nothing."""
+    decided = {*design["neutral"], *_WITHOUT_MEANING, *(x["key"] for x in design["defaults"])}
+    config = [
+        x if x["form"] is None else {**x, "text": ""}
+        for x in design["config"]
+        if x["form"] is not None or x["tied"] or x["key"] not in decided
+    ]
+    return {**design, "config": config}
+
+
+def design_structure(design: Mapping[str, Any]) -> str:
+    """Return what decides which configs a design counts, and its letters, as text."""
+    neutral = {*design["neutral"], *_WITHOUT_MEANING}
+    defaults = {x["key"]: x["text"] for x in design["defaults"]}
+    own = {x["key"]: x["text"] for x in design["config"] if x["form"] is None and not x["tied"]}
+    values = {key: x for key, x in (defaults | own).items() if key not in neutral}
+    letters = [[x["letter"], x["key"], x["absent"]] for x in design["letters"]]
+    required = sorted(own.keys() - defaults.keys() - neutral)
+    return json.dumps(
+        [design["type"], sorted(values.items()), required, letters, design["tied"] is None]
+    )
+
+
+class _Pool:
+    """Expressions, each once."""
+
+    def __init__(self) -> None:
+        self.nodes: list[list[Any]] = []
+        self._places: dict[str, int] = {}
+
+    def pack(self, x: Any, is_form: bool = False) -> Any:
+        """Return data with places in the pool for the expressions in it."""
+        if is_form:
+            return self._place(x)
+        if isinstance(x, dict):
+            return {key: self.pack(y, key == "form") for key, y in x.items()}
+        return [self.pack(y) for y in x] if isinstance(x, list) else x
+
+    def _place(self, x: Json | None) -> Any:
+        if not isinstance(x, list):
+            return str(x) if isinstance(x, int) else x
+        node = [x[0], *map(self._place, x[1:])]
+        text = json.dumps(node)
+        if text not in self._places:
+            self._places[text] = len(self.nodes)
+            self.nodes.append(node)
+        return self._places[text]
+
+
+def unpack(known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the forms with their expressions."""
+    nodes: list[Json] = []
+    for function, *rest in known["pool"]:
+        nodes.append([function, *(nodes[y] if isinstance(y, int) else y for y in rest)])
+
+    def read(x: Any, is_form: bool = False) -> Any:
+        if is_form:
+            return nodes[x] if isinstance(x, int) else x
+        if isinstance(x, dict):
+            return {key: read(y, key == "form") for key, y in x.items()}
+        return [read(y) for y in x] if isinstance(x, list) else x
+
+    yield from map(read, known["forms"])
