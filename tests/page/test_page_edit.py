@@ -51,7 +51,7 @@ def total(tab: Any) -> int:
         {"hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 10},
     ],
 )
-def test_page_follows_and_its_waterfall_is_that_of_diff(tab: Any, edit: dict[str, int]) -> None:
+def test_page_follows_an_edit_as_diff_does(tab: Any, edit: dict[str, int]) -> None:
     original = load(MODEL)
     letters = {"hidden_size": "d", "num_hidden_layers": "L", "num_attention_heads": "H"}
     letters |= {"num_key_value_heads": "K", "vocab_size": "V"}
@@ -68,7 +68,7 @@ def test_page_follows_and_its_waterfall_is_that_of_diff(tab: Any, edit: dict[str
         assert "(→" in tab.text_content(".layer-picture"), "sizes before the edit, in brackets"
 
 
-def test_a_letter_without_its_key_follows_the_others(tab: Any) -> None:
+def test_letter_without_its_key_follows_others(tab: Any) -> None:
     go_to(tab, "edit=sizes&sizes=d5120")
     assert tab.input_value("#size-h") == "160"
     tab.fill("#size-h", "128")
@@ -80,7 +80,7 @@ def test_a_letter_without_its_key_follows_the_others(tab: Any) -> None:
     wait_until_drawn(tab)
 
 
-def test_a_question_is_a_press_and_a_second_press_undoes_it(tab: Any) -> None:
+def test_question_is_pressed_and_undone(tab: Any) -> None:
     go_to(tab, "edit=sizes")
     names = tab.evaluate(
         "() => [...document.querySelectorAll('.edit-questions button')].map((x) => x.textContent)"
@@ -96,7 +96,7 @@ def test_a_question_is_a_press_and_a_second_press_undoes_it(tab: Any) -> None:
     assert total(tab) == 8_030_261_248 and tab.evaluate("location.hash") == "#edit=sizes"
 
 
-def test_what_pictures_cannot_follow_is_counted_and_said(tab: Any) -> None:
+def test_what_pictures_cannot_follow_is_said(tab: Any) -> None:
     go_to(tab, "edit=sizes&sizes=tied1")
     tied = llamath.load({**load(MODEL).config.data, "tie_word_embeddings": True})
     assert shown_text(tab, "#edit [data-part=designed]") == f"{tied.parameters.total:,}"
@@ -125,7 +125,7 @@ def notes(tab: Any, text: str) -> list[str]:
     return [str(x) for x in tab.locator("#config-notes li").all_text_contents()]
 
 
-def test_config_is_typed_and_each_line_is_told_what_is_wrong(tab: Any) -> None:
+def test_typed_config_is_checked_by_line(tab: Any) -> None:
     go_to(tab, "edit=text")
     config = tab.input_value("#config-text")
     assert llamath.load(json.loads(config)).parameters.total == 8_030_261_248
