@@ -8,6 +8,7 @@ import struct
 import xml.etree.ElementTree as ET
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,3 +231,12 @@ def test_function_writes_the_poster(tmp_path: Path) -> None:
     assert done.bytes == path.stat().st_size and done.model == "GPT-2 small"
     with pytest.raises(LlamathError, match="already exists"):
         llamath.export("gpt2", path, poster="wide")
+
+
+def test_tensors_without_a_family_have_no_poster(tmp_path: Path) -> None:
+    tensor = SimpleNamespace(shape=(4, 4), dtype="float32", numel=lambda: 16)
+    model = llamath.load({"a.weight": tensor})
+    assert isinstance(model, llamath.TensorModel)
+    with pytest.raises(LlamathError, match="this needs a model of a known family"):
+        llamath.export(model, tmp_path / "poster.svg", poster="wide")
+    assert not any(tmp_path.iterdir())
