@@ -348,7 +348,7 @@ def test_listed_steps_stand_below_what_they_take(browser: Any, tmp_path: Path, s
             assert names[1:7] == [
                 f"attn.{x}" for x in ("q", "q_rope", "k", "k_rope", "keys", "scores")
             ]
-            assert tab.evaluate(lanes) < 18 + 12 * 3
+            assert tab.evaluate(lanes) <= 18 + 12 * 3, "the stream and two"
     for i, name in enumerate(names):
         assert not set(takes[name]) & set(names[i:]), name
 
