@@ -225,9 +225,9 @@ def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
     """The budget of a page, and of one with two models, as a file and as a web server sends it."""
     pairs = PAIRS if request.config.getoption("--all") else PAIRS[:1]
     for slugs, most, most_sent in (
-        ("llama-3-8b", 540_000, 204_500),
-        ("deepseek-v3", 540_000, 234_000),
-        *((x, 675_000, 319_000) for x in pairs),
+        ("llama-3-8b", 600_000, 270_000),
+        ("deepseek-v3", 640_000, 299_000),
+        *((x, 750_000, 376_000) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
         assert len(page) <= most, slugs
