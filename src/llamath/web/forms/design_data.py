@@ -54,13 +54,18 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
             *(
                 {"key": key, "text": json.dumps(x)}
                 for key, x in model.config.defaults_used.items()
-                if isinstance(x, (bool, str))
+                if isinstance(x, (bool, str)) and key != TIED
             ),
             *({"key": x, "text": texts[x]} for x in form.optional if x not in neutral),
             *(
                 {"key": x, "text": json.dumps(model.config.data[x])}
                 for x in LAYER_LIST_KEYS
                 if x in model.config.data and x not in form.given
+            ),
+            *(
+                {"key": TIED, "text": json.dumps(x)}
+                for x in (form.tied_by_default,)
+                if x is not None
             ),
         ],
         "neutral": sorted(neutral),

@@ -48,6 +48,7 @@ class FamilyForm(Record):
     given: Keys  # the configuration as it was given, without lists of layers
     data: Keys  # that it was traced with
     is_tied: bool | None  # whether head and embedding are; None where that changes no weight
+    tied_by_default: bool | None  # without that key; None where the library refuses that
     reads: tuple[DimRead, ...]  # of the free keys
     fixed: tuple[str, ...]  # keys of dimensions that the forms do not have
     derived: Mapping[str, Expr]  # keys of the configuration that others decide
@@ -305,6 +306,7 @@ class _Search:
             given=self.original,
             data=self.data,
             is_tied=is_tied,
+            tied_by_default=None if None in by_tying else self._tied_by_default(by_tying, base),
             reads=tuple(free.values()),
             fixed=tuple(x.key for x in traced.reads.values() if x.letter not in free),
             derived={
@@ -318,6 +320,15 @@ class _Search:
             optional=optional,
             deciding=deciding,
         )
+
+    def _tied_by_default(
+        self, by_tying: Mapping[bool | None, CountForms], base: Values
+    ) -> bool | None:
+        model = _try_load({key: x for key, x in self.data.items() if key != TIED})
+        if model is None:
+            return None
+        counted = count_exactly(model.tree)
+        return next((x for x, forms in by_tying.items() if forms.count(base) == counted), None)
 
     def _others(self, traced: TracedModel) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the given keys without all of which the library counts the same, and those that
