@@ -96,6 +96,7 @@ docs: $(VENV)/.oracles $(VENV)/.engine
 bench: $(VENV)/.oracles $(VENV)/.engine
 	$(PIP) install $(PINS) --group bench
 	$(BIN)/python bench/counting.py
+	$(BIN)/python bench/peers.py $(VENV)/peers.jsonl
 	$(BIN)/python bench/written_code.py
 	$(BIN)/python bench/headers.py
 	$(BIN)/python bench/explain.py

@@ -21,6 +21,10 @@ from typing import Any, NamedTuple
 import llamath
 from harness import keep
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+from prediction_tables import peer_table
+
 ROOT = Path(__file__).parents[1]
 CONTEXT = "8192"
 Answer = Callable[["Case"], int]
@@ -267,20 +271,6 @@ def tally(lines: Sequence[Mapping[str, Any]], packages: Mapping[str, str]) -> li
     return list(results.values())
 
 
-def table(outcomes: list[dict[str, Any]]) -> str:
-    """Return the outcomes as text."""
-    header = ("peer", "asked for", "tried", "exact", "within 0.1 %", "off", "refused")
-    layout = "{:<22} {:<27} {:>5} {:>5} {:>12} {:>5} {:>7}"
-    lines = [layout.format(*header)]
-    for x in outcomes:
-        near = sum(abs(found / right - 1) < 1e-3 for found, right in x["off"].values())
-        refused = sum(x["refused"].values())
-        name = f"{x['peer']} {x['version']}"
-        counts = (x["tried"], x["exact"], near, len(x["off"]) - near, refused)
-        lines += [layout.format(name, x["question"], *counts)]
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("log", type=Path, help="file of outcomes, which is continued")
@@ -291,7 +281,7 @@ def main() -> None:
     chosen = [x for x in rows if all(word in x["preset"] for word in asked.words)]
     ask_all(chosen, packages, asked.log)
     outcomes = tally(read(asked.log), packages)
-    print(table(outcomes))
+    print("\n".join(peer_table(outcomes)))
     if not asked.words:
         keep("peers", outcomes)
 

@@ -15,6 +15,7 @@
 - `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
 - `<!-- published models -->` … `<!-- end -->` gets the tables of `tools/architecture_gallery.py`.
 - `<!-- predictions -->` … `<!-- end -->` gets the tables of `tools/prediction_tables.py`.
+- `<!-- peers -->` … `<!-- end -->` gets the answers of other tools, as `bench/peers.py` kept them.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of
   a matrix, bits per weight.
 - `<!-- tour MODEL -->` … `<!-- end -->` gets the stops of the tour of a model.
@@ -51,6 +52,7 @@ QUESTIONS = re.compile(r"^<!-- questions -->\n.*?^<!-- end -->$", re.MULTILINE |
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 PUBLISHED = re.compile(r"^<!-- published models -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 PREDICTIONS = re.compile(r"^<!-- predictions -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+ANSWERS = re.compile(r"^<!-- peers -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 TOUR = re.compile(r"^<!-- tour (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -460,6 +462,13 @@ def predictions(_: re.Match[str]) -> str:
     return "\n".join(("<!-- predictions -->", "", *tables(), "", "<!-- end -->"))
 
 
+def answers(_: re.Match[str]) -> str:
+    """Return how other tools answer about every preset."""
+    from prediction_tables import peers
+
+    return "\n".join(("<!-- peers -->", "", *peers(), "", "<!-- end -->"))
+
+
 def recipes(_: re.Match[str]) -> str:
     """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits
     per weight at 4,096 × 4,096."""
@@ -490,6 +499,7 @@ GENERATED = {
     MULTIMODAL: multimodal,
     PUBLISHED: published_models,
     PREDICTIONS: predictions,
+    ANSWERS: answers,
     RECIPES: recipes,
     SOURCE: source,
     TOUR: tour,

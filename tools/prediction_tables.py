@@ -11,6 +11,7 @@ from typing import Any
 from accuracy_tables import table, wrap
 
 FOLDER = Path(__file__).parents[1] / "conformance"
+PEERS = FOLDER.with_name("bench") / "results" / "peers.json"
 FILES = ("engine_logs.jsonl", "published_sizes.jsonl")
 UNITS = {
     "available_gib": "GiB for the cache",
@@ -87,6 +88,22 @@ def misses(found: Iterable[dict[str, Any]]) -> Iterator[str]:
             )
     for (kind, reason), cases in groups.items():
         yield wrap(f"- {kind}, {reason or 'reason not known'}: {'; '.join(cases)}", "  ")
+
+
+def peers() -> Iterator[str]:
+    """Yield a table of other tools' answers about every preset."""
+    return peer_table(json.loads(PEERS.read_text())["results"])
+
+
+def peer_table(results: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield a table of what `bench/peers.py` found."""
+    lines = []
+    for x in results:
+        near = sum(abs(found / right - 1) < 1e-3 for found, right in x["off"].values())
+        counts = (x["tried"], x["exact"], near, len(x["off"]) - near, sum(x["refused"].values()))
+        lines.append((f"{x['peer']} {x['version']}", x["question"], *(f"{n:,}" for n in counts)))
+    header = ("tool", "asked for", "tried", "exact", "within 0.1 %", "off", "refused")
+    yield from table(header, lines)
 
 
 def tables() -> Iterator[str]:
