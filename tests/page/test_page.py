@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -322,8 +323,8 @@ def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: st
 
 
 def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
-    model = llamath.load("llama-3-8b")
-    with Tab(browser, tmp_path, model_page([model])) as tab:
+    model = model_of("llama-3-8b")
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
         tab.focus("[data-part=parameters]")
         tab.keyboard.press("Enter")
         text = tab.text_content("dialog[open] pre")
@@ -471,19 +472,19 @@ def replace_strings(x: Any, words: Iterator[str], used: list[str]) -> Any:
     return used[-1]
 
 
-@pytest.mark.parametrize("view", ["a", "b", "difference", "design"])
-def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, view: str) -> None:
-    from itertools import cycle
-
+@cache
+def hostile_page() -> str:
+    """Return the page of two models whose strings are all hostile."""
     assert len(set(PAYLOADS)) >= 100
     used: list[str] = []
-    data = replace_strings(
-        build_page_data([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]),
-        cycle(PAYLOADS),
-        used,
-    )
+    data = replace_strings(data_of("llama-3-8b", "deepseek-v2-lite"), cycle(PAYLOADS), used)
     assert set(used) == set(PAYLOADS)
-    with Tab(browser, tmp_path, page_from_data(data), f"#view={view}") as tab:
+    return page_from_data(data)
+
+
+@pytest.mark.parametrize("view", ["a", "b", "difference", "design"])
+def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, view: str) -> None:
+    with Tab(browser, tmp_path, hostile_page(), f"#view={view}") as tab:
         text = tab.text_content("main")
         assert sum(x in text for x in PAYLOADS) > (30 if view == "design" else 80)
         assert tab.locator("script").count() == 2
@@ -553,7 +554,7 @@ def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path) -
 
 
 def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:
-    text = model_page([llamath.load("llama-3-8b"), llamath.load("gpt2")])
+    text = page_of("llama-2-7b", "llama-3-8b")
     with Tab(browser, tmp_path, text) as tab:
         tab.click("[data-view=a]")
         tab.fill("#context", "777")

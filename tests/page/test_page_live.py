@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from support.browser_page import (
     wait_until_drawn,
 )
 from support.firefox import FIREFOX, Firefox
-from support.page_models import page_of
+from support.page_models import live_page, page_of
 from support.serving import served
 from support.tiny_checkpoint import tiny_checkpoint
 from tiny.measure import is_consistent
@@ -64,13 +63,6 @@ def type_text(tab: Any, text: str) -> None:
     """Replace the text of the page, and wait until all of it is drawn."""
     tab.evaluate(TYPE, text)
     wait_until_drawn(tab)
-
-
-@cache
-def live_page() -> str:
-    """Return the page of the bundled model."""
-    models = [load_with_checkpoint("embedded")]
-    return model_page(models, bundled_live_parts(models))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.core.tree import fold
 from llamath.model import Model
-from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
+from support.browser_page import Tab, at_widths, browser, go_to, press, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, model_of, page_of
 from support.release import usual
@@ -289,10 +289,10 @@ def test_labels_are_whole_at_every_width(
         for width in at_widths(tab, 1440, 1024, 768, 390, 320):
             for i in range(len(kinds)):
                 if len(kinds) > 1:
-                    tab.locator(".plate-kinds:visible button").nth(i).click()
+                    press(tab, ".plate-kinds button", i)
                 for scheme in ("path", "hf", "gguf") if every or width == 1440 else ("hf",):
                     if kinds[i]["stage"] is not None and tab.locator("#choice-names").count():
-                        tab.click(f"#choice-names [data-value={scheme}]")
+                        press(tab, f"#choice-names [data-value={scheme}]")
                     wait_until_drawn(tab)
                     assert not tab.evaluate(WRONG_TEXT), (i, scheme, width)
                     assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -303,7 +303,7 @@ def test_wires_leave_labels_free(browser: Any, tmp_path: Path, slug: str) -> Non
     with plate_tab(browser, tmp_path, slug, width=1440) as tab:
         for i in range(len(plate_of(slug)["kinds"])):
             if i:
-                tab.locator(".plate-kinds:visible button").nth(i).click()
+                press(tab, ".plate-kinds button", i)
                 wait_until_drawn(tab)
             assert tab.evaluate(CROSSED_LABELS) == []
 
@@ -312,7 +312,7 @@ def test_wires_leave_labels_free(browser: Any, tmp_path: Path, slug: str) -> Non
 def test_mixtures_are_composed_on_phones(browser: Any, tmp_path: Path, slug: str) -> None:
     with plate_tab(browser, tmp_path, slug, width=390) as tab:
         for i in range(len(plate_of(slug)["kinds"])):
-            tab.locator(".plate-kinds:visible button").nth(i).click()
+            press(tab, ".plate-kinds button", i)
             wait_until_drawn(tab)
             assert tab.locator(".layer-picture").count() == 1, "no list of steps"
             assert tab.locator(".layer-picture").bounding_box()["width"] <= 350
@@ -494,7 +494,7 @@ def test_walk_counts_the_bytes_of_the_library(browser: Any, tmp_path: Path, slug
         tab.click("[data-flow=next]")
         total = int(tab.text_content(".flow-text strong").partition(" of ")[2].partition(":")[0])
         for _ in range(total - 1):
-            tab.click("[data-flow=next]")
+            press(tab, "[data-flow=next]")
         weights = 2 * int(kind["sizes"]["active"])
         listed = data["layers"]["kinds"][data["layers"]["order"][layer]]
         cached = evaluate(
@@ -528,16 +528,23 @@ def test_walk_stops_and_starts(browser: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) -> None:
-    for at in (
+    """Of a page that is loaded, and of one whose address changes."""
+    first, *others = (
         "#zoom=nothing",
         "#zoom=attn/nothing/3",
         "#zoom=attn/attn.q/99",
         "#layer=9999999",
         "#zoom=%3Cimg%3E",
         "#layer=-1",
-    ):
-        with plate_tab(browser, tmp_path, "llama-3-8b", at) as tab:
-            assert tab.text_content(".plate-panel h2").startswith("Layer 16")
+    )
+    shown = lambda: tab.text_content(".plate-panel h2")  # noqa: E731
+    with plate_tab(browser, tmp_path, "llama-3-8b", first) as tab:
+        assert shown().startswith("Layer 16")
+        for at in others:
+            go_to(tab, "#layer=3")
+            assert shown().startswith("Layer 3")
+            go_to(tab, at)
+            assert shown().startswith("Layer 16"), at
 
 
 def test_stream_has_its_name_and_width_in_both_directions(browser: Any, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import struct
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,11 +16,10 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.cli import cli
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from llamath.web.without_script import COLORS
-from support.browser_page import Tab, browser, new_context, wait_until_drawn
-from support.page_models import as_made, page_of, write_checkpoint
+from support.browser_page import Tab, browser, go_to, new_context, wait_until_drawn
+from support.page_models import as_made, data_of, page_of, write_checkpoint
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -69,7 +69,7 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
 
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
     pair = ("llama-2-7b", "llama-3-8b")
-    with Tab(browser, tmp_path, model_page([llamath.load(x) for x in pair])) as tab:
+    with Tab(browser, tmp_path, page_of(*pair)) as tab:
         printed = {
             "text": command_output("diff", *pair),
             "Markdown": markdown_output("diff", *pair),
@@ -109,7 +109,7 @@ def saved_file(tab: Any, section: str, press: str) -> tuple[str, bytes]:
 
 def test_saved_csv_has_plain_numbers_and_states_the_model(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
-    with Tab(browser, tmp_path, model_page([model]), "#context=5000") as tab:
+    with Tab(browser, tmp_path, page_of("llama-3-8b"), "#context=5000") as tab:
         name, data = saved_file(tab, "tensors", "#tensors [aria-label$='as CSV']")
     first, *lines = data.decode().splitlines()
     assert name == "Llama-3-8B-tensors.csv" and first.startswith(
@@ -124,7 +124,7 @@ def test_saved_csv_has_plain_numbers_and_states_the_model(browser: Any, tmp_path
 
 
 def test_hostile_cells_stay_one_row(browser: Any, tmp_path: Path) -> None:
-    data = build_page_data([llamath.load("llama-3-8b")])
+    data = deepcopy(data_of("llama-3-8b"))
     rows = data["models"][0]["sections"][0]["rows"]
     rows[0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
@@ -201,7 +201,7 @@ KNOWN = "svg g title desc rect text tspan line path circle ellipse polygon polyl
 def test_saved_pictures_are_self_contained(
     browser: Any, tmp_path: Path, at: str, parts: list[str], theme: str
 ) -> None:
-    text = model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
+    text = page_of("llama-2-7b", "llama-3-8b")
     with Tab(browser, tmp_path, text, at) as tab:
         shown = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         found = [(part, *x) for part in parts for x in saved_pictures(tab, part, theme=theme)]
@@ -232,10 +232,10 @@ def test_saved_pictures_are_self_contained(
 
 
 def test_every_picture_is_offered_as_svg_and_png(browser: Any, tmp_path: Path) -> None:
-    text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")])
     found: dict[str, int] = {}
-    for at in ("#view=b", "#view=difference", "#view=design"):
-        with Tab(browser, tmp_path, text, at) as tab:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b")) as tab:
+        for at in ("#view=b", "#view=difference", "#view=design"):
+            go_to(tab, at)
             for section in tab.evaluate(
                 "[...document.querySelectorAll('section[id]')].map((x) => x.id)"
             ):
@@ -319,7 +319,7 @@ def test_colors_without_scripts_are_those_of_the_page() -> None:
 
 
 def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:
-    data = as_made(build_page_data([llamath.load("gpt2")]))
+    data = as_made(deepcopy(data_of("gpt2")))
     data["models"][0]["name"] = "</text><script>pwned()</script>\u0000\u0008\ufffe../../x"
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for name, svg in saved_pictures(tab, "parameters"):
@@ -346,7 +346,7 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
     with Tab(
         browser,
         tmp_path,
-        model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]),
+        page_of("llama-2-7b", "llama-3-8b"),
         width=1600,
     ) as tab:
         first = tab.text_content("h1")

@@ -23,7 +23,7 @@ from llamath.model import Model
 from llamath.questions.layout import Layout
 from llamath.web.page_data.sizing.inference_data import ROOF
 from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECISIONS
-from llamath.web.server.page_html import model_page, page_from_data
+from llamath.web.server.page_html import page_from_data
 from support.browser_page import NARROW, Tab, browser, shown_text, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, page_of
@@ -252,7 +252,7 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
         "tp": "4",
     }
     at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
-    with Tab(browser, tmp_path, model_page([model])) as tab:
+    with Tab(browser, tmp_path, page_of("llama-3.1-8b")) as tab:
         tab.click("#mode [data-value=train]")
         assert (
             tab.evaluate("document.activeElement.dataset.value") == "train"
@@ -319,7 +319,7 @@ def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug
     with Tab(
         browser,
         tmp_path,
-        model_page([model]),
+        page_of(slug),
         "#view=a&context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200",
     ) as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
@@ -352,7 +352,7 @@ def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug
 
 def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
     models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
-    with Tab(browser, tmp_path, model_page(models), "#context=8192&kv=fp8") as tab:
+    with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), "#context=8192&kv=fp8") as tab:
         labels = [
             x.get_attribute("aria-label") for x in tab.locator("#memory .memory-chart svg").all()
         ]

@@ -14,7 +14,6 @@ import pytest
 import llamath
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
-from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.server.page_html import model_page
 from support.browser_page import (
     EMPTY,
@@ -25,7 +24,7 @@ from support.browser_page import (
     visit,
     wait_until_drawn,
 )
-from support.page_models import page_of, write_checkpoint
+from support.page_models import live_page, page_of, write_checkpoint
 from support.release import usual
 from support.serving import served
 
@@ -168,8 +167,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
                 )
             )
         elif page == "live":
-            bundled = [load_with_checkpoint("embedded")]
-            path.write_text(model_page(bundled, bundled_live_parts(bundled)))
+            path.write_text(live_page())
         else:
             path.write_text(text_of(page))
         return path.as_uri()
@@ -333,7 +331,7 @@ def test_every_state_is_accessible(
     every = request.config.getoption("--all")
     first, *others = PAGES[page]
     states = [first, *(others if every else others[LOOKS.index((theme, width)) :: 2])]
-    with tab_of(browser, addresses(page), width, theme) as tab:
+    with tab_of(browser, addresses(page), width, theme, reduced_motion="reduce") as tab:
         for state in states_of(tab, addresses(page), page, folder, states):
             assert not violations(tab, state.part, every), state
             found = tab.evaluate(STOPS)

@@ -13,11 +13,9 @@ import pytest
 from llamath.analysis.learn.tour.stop_questions import stop_exercises
 from llamath.analysis.learn.tour.tour import Stop, tour_of
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
-from llamath.web.page_data.live.live_data import bundled_live_parts
-from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
-from support.page_models import data_of, model_of, page_of
+from support.page_models import data_of, live_page, model_of, page_of
 from support.release import usual
 
 assert browser
@@ -278,10 +276,9 @@ def test_space_plays_and_a_step_ends_it(tab: Any) -> None:
 
 def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> None:
     models = [load_with_checkpoint("embedded")]
-    page = model_page(models, bundled_live_parts(models))
     names = [x.name for x in tour_of(models[0]).stops]
     at = lambda name: f"#tour={names.index(name) + 1}"  # noqa: E731
-    with Tab(browser, tmp_path, page, width=1440) as tab:
+    with Tab(browser, tmp_path, live_page(), width=1440) as tab:
         tab.wait_for_selector("[data-live=ready]")
         for name, selector in (
             ("qkv", ".tour-strips li"),
@@ -378,8 +375,7 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
 @pytest.mark.parametrize("width", [1440, 390])
 def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: int) -> None:
     models = [load_with_checkpoint("embedded")]
-    page = model_page(models, bundled_live_parts(models))
-    with Tab(browser, tmp_path, page, width=width) as tab:
+    with Tab(browser, tmp_path, live_page(), width=width) as tab:
         tab.wait_for_selector("[data-live=ready]")
         for i in range(len(tour_of(models[0]).stops)):
             go_to(tab, f"#tour={i + 1}")

@@ -14,8 +14,10 @@ from typing import Any
 import llamath
 from llamath.model import Model
 from llamath.web.forms.page_forms import with_family_forms
+from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.server.page_html import page_from_data
+from llamath.web.server.page_html import model_page, page_from_data
 
 HOSTILE = (
     "<img src=x onerror=pwned()>",
@@ -60,6 +62,13 @@ def as_made(page: Mapping[str, Any]) -> dict[str, Any]:
 def page_of(*slugs: str) -> str:
     """Return the exported page of one or two models of the catalog."""
     return page_from_data(with_family_forms(data_of(*slugs)))
+
+
+@cache
+def live_page() -> str:
+    """Return the page of the bundled model, which it runs."""
+    models = [load_with_checkpoint("embedded")]
+    return model_page(models, bundled_live_parts(models))
 
 
 def write_checkpoint(folder: Path, hostile: bool = False) -> Path:
