@@ -111,8 +111,7 @@ def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Pat
 
 def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Path) -> None:
     text = page_of("llama-3-8b")
-    with Tab(browser, tmp_path, text) as tab:
-        tab.click("[data-view=design]")
+    with Tab(browser, tmp_path, text, "#view=design") as tab:
         tab.fill("#target", "8.03B")
         tab.fill("#size-L", "40")
         tab.check("#tied")

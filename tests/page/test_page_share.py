@@ -354,7 +354,7 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
         assert tab.text_content("h1") == "Llama 3 8B"
         tab.click("nav >> text=Tensors")
         assert tab.evaluate("document.activeElement.id") == "tensors-title"
-        tab.click("[data-view=design]")
+        tab.click("[data-view=edit]")
         tab.go_back()
         wait_until_drawn(tab)
         assert tab.text_content("h1") == "Llama 3 8B" and "section=tensors" in tab.evaluate(

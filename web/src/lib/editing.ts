@@ -3,6 +3,7 @@ import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
 import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
 import { value } from "./expressions";
+import { keptKeys } from "./files/config";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { instantiate, ownLetters } from "./template";
@@ -90,7 +91,8 @@ export function editedModel(i: number, text: string): Edited {
 	const original = data.models[i]!;
 	const design = designOf(original);
 	const dimensions = editedDimensions(design, text);
-	const counts = evaluateDesign(design, dimensions);
+	const kept = keptKeys.like === "ab"[i] ? keptKeys.entries : undefined;
+	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
 	const isChanged = !isSame(dimensions, own);
 	const edited = { original, design, dimensions, counts, isChanged, broken: counts.broken };

@@ -70,7 +70,7 @@ const setting = <T>(kind: Kind<T>, initial = "", parts: readonly string[] = []):
 	parts,
 });
 
-type View = "a" | "b" | "difference" | "design";
+export type View = "a" | "b" | "difference" | "design";
 type GalleryView = "cards" | "wall" | "table" | "timeline" | "kinship" | "plot" | "compare";
 export type Scheme = "path" | "hf" | "meta" | "gguf";
 export type TrainingChoice =

@@ -17,9 +17,8 @@ const TIED = "tie_word_embeddings";
 
 type Config = Map<string, Json>;
 
-/** A config as the Design view opens it. */
+/** A config as a page opens it: the model with its form, and its dimensions. */
 export interface OpenedConfig {
-	view: "design";
 	like: string;
 	sizes: string;
 }
@@ -266,7 +265,7 @@ export async function readConfig(file: File, data: PageData): Promise<OpenedConf
 			name: file.name,
 			entries: neutralKeys(config, design, files.nothing),
 		});
-		return { view: "design", like, sizes: encodeSizes(dimensions) };
+		return { like, sizes: encodeSizes(dimensions) };
 	} catch (error) {
 		throw withCommands(error, file);
 	}

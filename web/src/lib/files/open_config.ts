@@ -1,8 +1,10 @@
-// Where a config is opened: on the page of a server in a page of its own, in a static gallery on
-// the page of a model of its kind, else in Design.
+// Where a config is opened: on the page of a server in a page of its own, on the page of a model of
+// its structure as an edit of that, else in Design.
 import { data } from "../data";
 import { encodeSizes } from "../design";
+import { canEdit } from "../editing";
 import { grouped } from "../format";
+import type { View } from "../settings";
 import { pageUrl } from "../../components/header";
 import { change, state } from "../state";
 import { forgetKeptKeys, matchConfig, parseConfig, readConfig, withCommands } from "./config";
@@ -37,9 +39,12 @@ export async function openInSite(file: File, forms: string, link: string): Promi
 	try {
 		const { index, dimensions } = matchConfig(config, known, files);
 		const { id, name, like } = known[index]!;
-		const design = { view: "design", ...(like && { like }), sizes: encodeSizes(dimensions) };
+		const sizes = encodeSizes(dimensions);
+		const at: Record<string, string> = like
+			? { view: "design", like, sizes }
+			: { edit: "sizes", sizes };
 		location.assign(
-			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams(design)}`,
+			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams(at)}`,
 		);
 		return `${file.name}: its dimensions, counted like ${name}`;
 	} catch (error) {
@@ -69,7 +74,14 @@ export const openOnPage: OpenConfig = async (file) => {
 	const site = data.gallery as SiteLinks | undefined;
 	let problem: unknown;
 	try {
-		change({ ...(await readConfig(file, data)), section: "" });
+		const { like, sizes } = await readConfig(file, data);
+		const place = ["a", "b"].indexOf(like);
+		// a model of the page's own structure has its whole page
+		change(
+			place >= 0 && canEdit(place)
+				? { view: like as View, edit: "sizes", sizes, section: "" }
+				: { view: "design", edit: "", like, sizes, section: "" },
+		);
 		scrollTo(0, 0);
 		return `${file.name}: dimensions loaded`;
 	} catch (error) {
