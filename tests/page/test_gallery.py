@@ -20,7 +20,7 @@ from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
 from llamath.web.gallery.known_forms import FORMS
-from llamath.web.gallery.site_files import MARKER, write_gallery
+from llamath.web.gallery.site_files import EMBED, MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
 from support.browser_page import (
     EMPTY,
@@ -66,6 +66,7 @@ def test_site_has_a_page_for_each_model(site: Path) -> None:
         *(f"models/{x}.html" for x in SAMPLE),
         *(f"assets/{x}" for x in site_assets()),
         FORMS,
+        EMBED,
     }
     page = (site / "models/gpt2.html").read_text()
     assert all(f'"../assets/{x}"' in page for x in site_assets() if x.startswith("page-"))

@@ -1,8 +1,10 @@
 // A page: its script, once what it shows of more than one model is registered.
 import { render } from "preact";
 import { App } from "./app";
+import { state } from "./lib/state";
 import { applyTheme } from "./lib/theme";
 import { markBusy } from "./lib/turns";
+import { Embedded } from "./views/embedded";
 import "./lib/test_hooks";
 import "./styles/tokens.css";
 import "./styles/base.css";
@@ -11,7 +13,7 @@ export function start() {
 	applyTheme();
 	const main = document.getElementById("page")!;
 	main.replaceChildren();
-	render(<App />, main);
+	render(state.embed ? <Embedded name={state.embed} /> : <App />, main);
 	// the element was busy until the data were read
 	markBusy("data", false);
 }

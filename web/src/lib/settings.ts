@@ -153,6 +153,8 @@ export const SETTINGS = {
 	temperature: setting(listedNumber(0, 0.5, 0.8, 1, 1.5), "0", ["live"]),
 	top_p: setting(listedNumber(0.5, 0.9, 0.95, 1), "1", ["live"]),
 	seed: setting(safeWhole, "0", ["live"]),
+	// one figure of a page, in a frame of another one
+	embed: setting(cut(40)),
 	// of the gallery
 	kind: setting(words),
 	organization: setting(words),

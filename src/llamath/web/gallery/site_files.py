@@ -33,11 +33,14 @@ from ..page_data.checkpoint_data import load_with_checkpoint
 from ..page_data.live.live_data import bundled_live_parts
 from ..page_data.page_data import build_page_data, causes_of
 from ..server.model_ids import load_preset, refuse_huge
+from ..server.page_html import read_asset
 from .gallery_entry import gallery_entry, kinship_entry
 from .gallery_page import gallery_data, plain_links
 from .known_forms import FORMS, form_of, forms_script
 from .site_pages import site_assets, site_page
 
+EMBED = "embed.js"
+"""The script that shows one figure of a model in the page of another site."""
 MARKER = "llamath-gallery.json"
 """The file by which a folder is recognized as a gallery: the files that the command wrote there."""
 _COLUMNS = (
@@ -314,6 +317,7 @@ def _write_shared(
     for name, text in site_assets().items():
         _write(new, f"assets/{name}", text)
     _write(new, FORMS, forms_script(forms))
+    _write(new, EMBED, read_asset(EMBED))
     known = frozenset(slugs())
     entries = [x | kinship_entry(x["id"]) if x["id"] in known else x for x in entries]
     data = gallery_data(entries, link=_LINK, forms=FORMS, causes=causes)

@@ -1,0 +1,3 @@
+"use strict";(async()=>{
+var r=document.currentScript,{model:o="",figure:a="plate"}=r.dataset,i=new URL(`models/${encodeURIComponent(o)}.html`,r.src);i.hash=new URLSearchParams({embed:a}).toString();var e=document.createElement("iframe");e.src=i.href;e.title=`${o}: ${a}`;e.width="100%";e.height="480";addEventListener("message",({source:t,origin:c,data:s})=>{if(t!==e.contentWindow||c!==i.origin)return;let{llamathHeight:n}=s??{};typeof n=="number"&&n>0&&n<=8e3&&(e.height=String(Math.ceil(n)))});document.addEventListener("securitypolicyviolation",t=>{t.effectiveDirective==="frame-src"&&t.blockedURI.startsWith(i.origin)&&e.remove()});r.after(e);
+})();
