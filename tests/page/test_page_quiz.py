@@ -185,6 +185,16 @@ def _exercises() -> Any:
     return quiz_exercises(ModelStudy.of(model_of("llama-3-8b")))
 
 
+def test_parts_of_an_edited_model_are_counted_anew(tab: Any) -> None:
+    go_to(tab, "#edit=sizes&sizes=K4&quiz=llama-3-8b,1")
+    k = "[data-field='attn.k.weight']"
+    assert answer(tab, "16777216", k).endswith("no grouped heads. Not right")
+    answer(tab, "2097152", k)
+    assert tab.text_content(f"b{k}") == "2,097,152"
+    assert "67,108,864, " in tab.text_content(".quiz-sum")
+    assert "Exercise" not in tab.text_content(".quiz") and tab.locator(".quiz-sheet").count() == 0
+
+
 def test_link_chooses_exercises_and_says_what_is_foreign(tab: Any) -> None:
     for link, keys, said in (
         ("llama-3-8b,1-3,7", ["1", "2", "3", "7"], []),

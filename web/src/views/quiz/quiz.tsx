@@ -76,7 +76,7 @@ export function QuizBar() {
 	return (
 		<>
 			<Bar {...asking} />
-			<Sheet quiz={asking.quiz} />
+			{asking.quiz.chosen.length > 0 && <Sheet quiz={asking.quiz} />}
 		</>
 	);
 }
@@ -167,9 +167,16 @@ function Bar({ quiz, at, go }: Asking) {
 				>
 					Next
 				</button>
-				<button type="button" class="button" data-quiz-go="print" onClick={() => print()}>
-					Print
-				</button>
+				{quiz.chosen.length > 0 && (
+					<button
+						type="button"
+						class="button"
+						data-quiz-go="print"
+						onClick={() => print()}
+					>
+						Print
+					</button>
+				)}
 				<button
 					type="button"
 					class="button icon"
@@ -205,7 +212,7 @@ function Bar({ quiz, at, go }: Asking) {
 				</output>
 				<Sum quiz={quiz} />
 				<Score quiz={quiz} />
-				<Teachers quiz={quiz} />
+				{quiz.chosen.length > 0 && <Teachers quiz={quiz} />}
 			</div>
 		</div>
 	);

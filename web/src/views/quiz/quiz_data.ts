@@ -1,7 +1,8 @@
 // What "Count it yourself" asks of a model, which of it a link asks for, and what was answered.
 import { createContext } from "preact";
-import { useMemo } from "preact/hooks";
+import { useContext, useMemo } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
+import { Original } from "../../lib/editing";
 import type { Expression } from "../../lib/expressions";
 import { judge, type Question, type Verdict } from "../../lib/question";
 import { change, state as appState, useAppState } from "../../lib/state";
@@ -126,12 +127,23 @@ export interface Quiz {
 /** Null while nobody counts. */
 export function useQuiz(model: ModelData): Quiz | null {
 	const { quiz, answers } = useAppState("quiz", "answers");
-	return useMemo(() => (quiz ? made(model, quiz, answers) : null), [model, quiz, answers]);
+	const isEdited = useContext(Original) !== null;
+	return useMemo(
+		() => (quiz ? made(model, quiz, answers, isEdited) : null),
+		[model, quiz, answers, isEdited],
+	);
 }
 
-function made(model: ModelData, link: string, log: string): Quiz {
+/** Of an edited model the parts alone are asked for: sentences have the numbers of its original. */
+function made(model: ModelData, link: string, log: string, isEdited: boolean): Quiz {
 	const { exercises, parts } = quizOf(model);
-	const { chosen, wrong } = readLink(model, link);
+	const { chosen: linked, wrong } = readLink(model, link);
+	const chosen = isEdited ? [] : linked;
+	const judged = (question: Question, text: string): Verdict => {
+		const verdict = judge(model, question, text);
+		const isTold = isEdited && verdict.mistake;
+		return isTold ? { ...verdict, says: "Not right" } : verdict;
+	};
 	const items: Item[] = [
 		...parts.map((x, i) => ({ key: `p${i + 1}`, question: x, part: x })),
 		...chosen.map((n) => ({ key: `${n}`, question: exercises[n - 1]!, part: null })),
@@ -145,7 +157,7 @@ function made(model: ModelData, link: string, log: string): Quiz {
 			all.set(key, { ...before, isShown: true });
 			continue;
 		}
-		const verdict = judge(model, item.question, text);
+		const verdict = judged(item.question, text);
 		all.set(key, {
 			...before,
 			isRight: verdict.isRight,
@@ -162,7 +174,7 @@ function made(model: ModelData, link: string, log: string): Quiz {
 		done,
 		isKnown: (item) => done(item).isRight || done(item).isShown,
 		check(item, text) {
-			const verdict = judge(model, item.question, text);
+			const verdict = judged(item.question, text);
 			if (text.trim().length <= LONGEST_ANSWER) add(item.key, text);
 			return verdict;
 		},
