@@ -124,7 +124,7 @@ def test_saved_csv_has_plain_numbers_and_states_the_model(browser: Any, tmp_path
 
 
 def test_hostile_cells_stay_one_row(browser: Any, tmp_path: Path) -> None:
-    data = deepcopy(data_of("llama-3-8b"))
+    data = as_made(deepcopy(data_of("llama-3-8b")))
     rows = data["models"][0]["sections"][0]["rows"]
     rows[0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
