@@ -106,7 +106,7 @@ def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
     assert tab.evaluate(WRITE_ALL) == run(PROMPT)
     last = tab.locator(".live-tokens li:last-child button").text_content()
     assert last == "<|im_end|>" and last not in tab.input_value("#live-text")
-    assert last in tab.text_content(".live-buttons #live-end")
+    assert last in tab.text_content(".live-foot #live-end")
     for name in ("Step", "Write on"):
         button = tab.locator(".live-buttons").get_by_role("button", name=name, exact=True)
         assert button.get_attribute("aria-disabled") == "true"
