@@ -39,7 +39,7 @@ from support.browser_page import (
     wait_until_drawn,
 )
 from support.page_expressions import FUNCTIONS, evaluate
-from support.page_models import as_sent, data_of, model_of, page_of
+from support.page_models import as_made, as_sent, data_of, model_of, page_of
 from support.reference_data import tiny_configs
 
 PARTS = {
@@ -477,7 +477,8 @@ def hostile_page() -> str:
     """Return the page of two models whose strings are all hostile."""
     assert len(set(PAYLOADS)) >= 100
     used: list[str] = []
-    data = replace_strings(data_of("llama-3-8b", "deepseek-v2-lite"), cycle(PAYLOADS), used)
+    made = as_made(data_of("llama-3-8b", "deepseek-v2-lite"))
+    data = replace_strings(made, cycle(PAYLOADS), used)
     assert set(used) == set(PAYLOADS)
     return page_from_data(data)
 

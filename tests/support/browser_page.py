@@ -124,11 +124,16 @@ def new_context(browser: Any, **how: Any) -> Any:
     return context
 
 
-UNTIL_WHOLE = """new Promise((done) => {
-  const look = () => (document.querySelector("#page[data-busy]") ? setTimeout(look) : done());
+UNTIL_WHOLE = f"""new Promise((done, fail) => {{
+  const start = performance.now();
+  const look = () => {{
+    if (!document.querySelector("#page[data-busy]")) done();
+    else if (performance.now() - start > {HANG_MS}) fail(new Error("the page is never whole"));
+    else setTimeout(look);
+  }};
   look();
-})"""
-"""Waits until the page has drawn all of its sections."""
+}})"""
+"""Waits until the page has drawn all of its sections; one that failed does not draw them at all."""
 FRAMES = """async () => {
   for (let i = 0; i < 3; i++) {
     await new Promise((done) => { requestAnimationFrame(done); setTimeout(done, 20_000); });
