@@ -118,3 +118,22 @@ def test_script_is_small_and_evaluates_nothing(hosts: tuple[str, str, Path]) -> 
     text = read_asset(EMBED)
     assert len(text.encode()) < 2000
     assert not any(x in text for x in ("eval(", "Function(", "innerHTML", ".style"))
+
+
+def test_menu_copies_what_other_pages_need(browser: Any, hosts: tuple[str, str, Path]) -> None:
+    site, other, pages = hosts
+    with lent_page(browser, 1100, 800) as tab:
+        visit(tab, f"{site}/models/gpt2.html")
+        tab.evaluate(
+            "() => { globalThis.taken = []; navigator.clipboard.writeText = async (x) => taken.push(x); }"
+        )
+        for form in ("iframe", "script"):
+            tab.locator("#memory [aria-label^='Copy or save']").click()
+            tab.locator(f"#memory [aria-label$='as {form}']").click()
+        frame, script = (str(x) for x in tab.evaluate("taken"))
+    assert f'src="{site}/embed.js" data-model="gpt2" data-figure="memory"' in script
+    for name, text in (("frame.html", frame), ("script.html", script)):
+        host_page(pages, name, text)
+        with lent_page(browser, 900, 700) as tab:
+            tab.goto(f"{other}/{name}")
+            tab.frame_locator("iframe").locator("main.embedded #memory").wait_for()

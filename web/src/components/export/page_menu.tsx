@@ -23,6 +23,8 @@ export function PageMenu({ name }: { name: string }) {
 			: (model as unknown as { copy: PageTexts })
 	).copy;
 	const json = texts.json;
+	// these are of the model as it is published
+	const isEdited = state.edit !== "" && state.sizes !== "";
 	const formats: [string, () => string][] = [
 		["Text", () => texts.text],
 		["Markdown", () => texts.markdown],
@@ -56,21 +58,25 @@ export function PageMenu({ name }: { name: string }) {
 					>
 						Link
 					</button>
-					{formats.map(([form, text]) => (
-						<button
-							key={form}
-							type="button"
-							class="button"
-							aria-label={`Copy as ${form === "Text" ? "text" : form}`}
-							onClick={() => (
-								copyText(text(), `${name} as ${form === "Text" ? "text" : form}`),
-								close()
-							)}
-						>
-							{form}
-						</button>
-					))}
-					{!isComparison && <PosterItems model={model} close={close} />}
+					{!isEdited &&
+						formats.map(([form, text]) => (
+							<button
+								key={form}
+								type="button"
+								class="button"
+								aria-label={`Copy as ${form === "Text" ? "text" : form}`}
+								onClick={() => (
+									copyText(
+										text(),
+										`${name} as ${form === "Text" ? "text" : form}`,
+									),
+									close()
+								)}
+							>
+								{form}
+							</button>
+						))}
+					{!isComparison && !isEdited && <PosterItems model={model} close={close} />}
 				</>
 			)}
 		</Menu>

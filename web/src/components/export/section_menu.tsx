@@ -63,6 +63,25 @@ export function modelAndSettings(id: string): string {
 const linkTo = (id: string) =>
 	`${location.href.split("#")[0]}${writeState({ ...state, section: id })}`;
 
+const asAttribute = (text: string) => text.replace(/[&<>"]/g, (x) => `&#${x.charCodeAt(0)};`);
+
+/** What shows a section of a gallery's page in another page: the frame, and the script for it. */
+function snippets(id: string): Record<string, string> {
+	const page = location.href.split("#")[0]!;
+	const model = decodeURIComponent(/([^/]*)\.html$/.exec(page)?.[1] ?? "");
+	const name = asAttribute(modelName());
+	const link = `<a href="${asAttribute(linkTo(id))}">${name}</a>`;
+	const script = asAttribute(new URL("../embed.js", page).href);
+	return {
+		iframe:
+			`<iframe src="${asAttribute(`${page}#embed=${id}`)}" title="${name}: ${id}" ` +
+			`width="100%" height="480"></iframe>`,
+		script:
+			`${link}\n<script src="${script}" data-model="${asAttribute(model)}" ` +
+			`data-figure="${id}" async></script>`,
+	};
+}
+
 function PictureItems({
 	picture,
 	id,
@@ -127,6 +146,22 @@ function Items({ id, topic, close }: { id: string; topic: string; close: () => v
 			>
 				Copy link
 			</button>
+			{data.gallery !== undefined && (
+				<p class="export-row">
+					<span class="caption">Embed</span>
+					{Object.entries(snippets(id)).map(([form, text]) => (
+						<button
+							key={form}
+							type="button"
+							class="button"
+							aria-label={`Copy ${topic} as ${form}`}
+							onClick={() => (copyText(text, `${topic} as ${form}`), close())}
+						>
+							{form}
+						</button>
+					))}
+				</p>
+			)}
 			{tables.length > 0 && (
 				<p class="export-row">
 					<span class="caption">Tables</span>
