@@ -161,3 +161,18 @@ def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:
     tab.click("[data-view=edit]")
     wait_until_drawn(tab)
     assert tab.locator("#edit").count() == 1 and tab.locator(".skyline .before").count() == 0
+
+
+def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
+    go_to(tab, "edit=sizes")
+    tab.get_by_role("button", name="8 × 2 experts, counted").click()
+    wait_until_drawn(tab)
+    config = load(MODEL).config.data
+    mixture = llamath.load(
+        {**config, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    )
+    assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
+    assert shown_text(tab, "[data-part=live]") == f"{mixture.parameters.active:,}"
+    tab.go_back()
+    wait_until_drawn(tab)
+    assert tab.locator("#edit").count() == 1 and total(tab) == 8_030_261_248

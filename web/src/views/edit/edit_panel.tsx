@@ -15,7 +15,7 @@ import { compactCount, grouped, signed } from "../../lib/format";
 import { change, state, useAppState } from "../../lib/state";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
-import { classicQuestions } from "./questions";
+import { asMixture, classicQuestions } from "./questions";
 
 const set = (design: Design, to: Record<string, bigint | boolean>) =>
 	change({ sizes: withValues(design, state.sizes, to) });
@@ -121,6 +121,7 @@ function Change({ edited }: { edited: Edited }) {
 
 function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
 	const questions = useMemo(() => classicQuestions(design), [design]);
+	const mixture = useMemo(() => asMixture(design), [design]);
 	const now = encodeEdit(design, dimensions);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
@@ -138,6 +139,11 @@ function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
 					</button>
 				);
 			})}
+			{mixture && (
+				<button type="button" class="button" onClick={() => change(mixture)}>
+					8 × 2 experts, counted
+				</button>
+			)}
 		</div>
 	);
 }

@@ -1,7 +1,15 @@
 // The classic questions about a model, as other dimensions of it; those that change nothing or make no
 // model are left out.
-import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
+import { data } from "../../lib/data";
+import {
+	designedModels,
+	encodeSizes,
+	evaluateDesign,
+	type Design,
+	type Dimensions,
+} from "../../lib/design";
 import { editedDimensions, withValues } from "../../lib/editing";
+import type { State } from "../../lib/state";
 
 export interface Question {
 	name: string;
@@ -40,3 +48,27 @@ export function classicQuestions(design: Design): Question[] {
 		.map((x) => ({ ...x, to: editedDimensions(design, x.sizes) }))
 		.filter((x) => x.sizes !== "" && !evaluateDesign(design, x.to).broken.length);
 }
+
+const MIXTURE = { like: "mixtral", E: 8n, k: 2n };
+
+/**
+ * The state in which a dense model is counted as a mixture of 8 experts, 2 of them for a token, by the
+ * form of another family; null if its dimensions are not those of that family.
+ */
+export function asMixture(design: Design): Partial<State> | null {
+	const other = designedModels(data).find((x) => x.like === MIXTURE.like);
+	const own = editedDimensions(design, "");
+	const isDense = !("E" in own.values) && DENSE.includes(design.type);
+	if (!other || !isDense) return null;
+	const { E, k } = MIXTURE;
+	const values: Values = { ...own.values, E, k };
+	if (!other.design.letters.every((x) => x.letter in values)) return null;
+	const sizes = encodeSizes({
+		values: Object.fromEntries(other.design.letters.map((x) => [x.letter, values[x.letter]!])),
+		tied: other.design.tied === null ? null : (own.tied ?? false),
+	});
+	return { view: "design", like: MIXTURE.like, edit: "", sizes, section: "" };
+}
+
+/** Types whose layers are Mixtral's but for the experts. */
+const DENSE = ["llama", "mistral"];
