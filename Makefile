@@ -120,6 +120,7 @@ sanitize: $(VENV)/.run
 release: $(VENV)/.engine
 	@$(call install,wasm,ziglang)
 	$(BIN)/python tools/dist.py
+	$(BIN)/python tools/emulate.py dist
 
 lock: $(VENV)/.package
 	$(BIN)/python tools/lock.py
