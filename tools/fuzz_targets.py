@@ -277,6 +277,12 @@ def _regex_seeds() -> Iterator[bytes]:
     )
 
 
+try:
+    import re2
+except ImportError:
+    re2 = None
+
+
 def _regex(data: bytes) -> object:
     from llamath.utils.errors import FormatError
     from llamath.utils.linear_regex import LinearRegex
@@ -297,7 +303,23 @@ def _regex(data: bytes) -> object:
             and found != bool(re.fullmatch(pattern, text))
         ):
             raise Differs(f"{pattern!r} and {text!r}: found {found}")
+    if (other := _found_by_re2(pattern, text)) is not None and found != other:
+        raise Differs(f"{pattern!r} and {text!r}: found {found}, RE2 {other}")
     return found
+
+
+def _found_by_re2(pattern: str, text: str) -> bool | None:
+    """Return what RE2, which needs linear time as well, finds; None where it is not installed, or
+    has another syntax.
+    """
+    if re2 is None or re.search(r"\{,|\\[^dDwWsSb.\\(){}\[\]|*+?^$-]|\[[^]]*\[", pattern):
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options).fullmatch(text) is not None
+    except re2.error:
+        return None
 
 
 # adapters: a configuration and the shapes of tensors, against a small Llama
