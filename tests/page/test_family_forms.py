@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import llamath
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.core.expr import Expr
-from llamath.core.tree import fold
+from llamath.core.tree import CountedOnly, fold
 from llamath.model import FamilyModel
 from llamath.utils.errors import LlamathError
 from llamath.web.forms.family_form import find_form
@@ -48,6 +51,32 @@ def test_every_preset_is_counted_by_a_form() -> None:
         else:
             uncounted.add(slug)
     assert counted > 420 and by_others > 250 and not uncounted, (counted, by_others, uncounted)
+
+
+def test_caches_of_presets_are_those_of_a_form() -> None:
+    """Where the keys that decide the cache are the form's, at two lengths; else the form says nothing."""
+    found, silent = 0, set[str]()
+    for slug in slugs():
+        model = llamath.load(slug)
+        if not isinstance(model, FamilyModel) or model.tree.is_multimodal:
+            continue
+        config = model.config.data
+        known = ((x["design"], read_dimensions(config, x["design"])) for x in FORMS)
+        design, at = next((x, y) for x, y in known if y is not None)
+        form, keys = design["cache"]["form"], design["cache"]["keys"]
+        own = {key: json.dumps(config[key]) if key in config else "" for key, _ in keys}
+        if form is None or own != dict(keys):
+            silent.add(slug)
+            continue
+        for tokens in (1000, 20_000):
+            try:
+                expected = kv_cache_size(model.tree, tokens).bytes
+            except CountedOnly:
+                silent.add(slug)
+                break
+            assert evaluate(form, {**at, "T": tokens}) == expected, (slug, design["type"], tokens)
+        found += 1
+    assert found > 350, (found, silent)
 
 
 def test_forms_are_small_in_a_page() -> None:

@@ -173,6 +173,8 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     )
     assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
     assert shown_text(tab, "[data-part=live]") == f"{mixture.parameters.active:,}"
+    assert "of KV cache at 8,192 tokens" in tab.text_content("[data-part=bytes]")
+    assert shown_text(tab, "[data-part=cache]") == "1 GiB"
     tab.go_back()
     wait_until_drawn(tab)
     assert tab.locator("#edit").count() == 1 and total(tab) == 8_030_261_248

@@ -39,6 +39,8 @@ export interface Design {
 			groups: { name: string; form: Expression }[];
 		}[];
 	}[];
+	/** Bytes of the cache of T tokens in 16 bits, with the keys that decide it and no weight. */
+	cache: { form: Expression | null; keys: [key: string, text: string][] };
 	rules: { form: Expression; most: { form: Expression }; says: string }[];
 	config: { key: string; form: Expression | null; text: string; tied: boolean }[];
 }
@@ -179,6 +181,8 @@ export function evaluateDesign(
 		...[...kept].filter((x) => !own.has(x[0])),
 	];
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;
+	const isOwnCache =
+		!kept.size || design.cache.keys.every(([key, text]) => isSameValue(kept.get(key), text));
 	const groups = counts.groups.map((x) => ({ ...x, n: value(x.form, values) }));
 	const bars = counts.bars.map((x) => ({
 		isLayers: x.isLayers,
@@ -194,5 +198,13 @@ export function evaluateDesign(
 		bars,
 		broken,
 		config,
+		/** Null where the cache depends on keys of the opened config that the form does not know. */
+		cache: isOwnCache ? design.cache.form : null,
 	};
 }
+
+/** Whether a key has a value, given as JSON, or is absent as it is in the form, which means another. */
+const isSameValue = (found: string | undefined, text: string): boolean =>
+	found === undefined || text === ""
+		? (found ?? "") === text
+		: JSON.stringify(JSON.parse(found)) === JSON.stringify(JSON.parse(text));

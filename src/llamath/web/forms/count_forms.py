@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from ...analysis.graph.recorder import record
+from ...analysis.size.memory.cache_bytes import cache_specs, kv_cache_size, sum_cache_specs
+from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, product, total
 from ...core.parameter_count import Section
 from ...core.tree import Block, Stack, fold
+from ...utils.errors import LlamathError
 from ...utils.record_type import Record
+
+TOKENS = "T"
+"""The variable of the form of a cache."""
+_SOME_TOKENS = 8192
 
 
 class CountForms(Record):
@@ -20,6 +28,8 @@ class CountForms(Record):
     groups: Mapping[str, Expr]
     bars: tuple[tuple[bool, Expr, Mapping[str, Expr]], ...]
     """Of each part of the model whether it is layers, their number, and the groups of one."""
+    cache: Expr | None = None
+    """Bytes of the KV cache of one sequence of T tokens, in 16 bits; None where nothing tells."""
 
     def total_json(self) -> Json:
         """Return the total, part by part."""
@@ -41,6 +51,10 @@ class CountForms(Record):
                 for is_layers, times, groups in self.bars
             ],
         }
+
+    def cache_json(self) -> dict[str, object]:
+        """Return the form of the KV cache."""
+        return {"form": None if self.cache is None else self.cache.to_expression_json()}
 
     @property
     def structure(self) -> str:
@@ -95,6 +109,24 @@ def count_forms(
         active=_active(tree, sections),
         groups={name: total(x) for name, x in groups.items() if x},
         bars=tuple(bars),
+    )
+
+
+def cache_form(tree: Decoder) -> Expr | None:
+    """Return the bytes of the KV cache of one sequence as a form of T tokens."""
+    try:
+        specs = cache_specs(record(tree))
+    except LlamathError:
+        return None
+    tokens = Expr.variable(TOKENS, _SOME_TOKENS)
+    return Expr.const(sum_cache_specs(specs, tokens, 1, "bf16").bytes)
+
+
+def caches_as(tree: Decoder, form: Expr, values: Mapping[str, int]) -> bool:
+    """Whether a model caches what a form says, of few and of many tokens."""
+    return all(
+        form.evaluate(**values, **{TOKENS: n}) == kv_cache_size(tree, n).bytes
+        for n in (_SOME_TOKENS // 16, 16 * _SOME_TOKENS)
     )
 
 

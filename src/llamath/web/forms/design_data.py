@@ -9,7 +9,15 @@ from ...analysis.understand.diff.causes import CAUSE_TITLES
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
-from .family_form import LAYER_LIST_KEYS, MAX_DIM, TIED, FamilyForm, find_form, has_no_effect
+from .family_form import (
+    LAYER_LIST_KEYS,
+    MAX_DIM,
+    TIED,
+    FamilyForm,
+    decides_cache,
+    find_form,
+    has_no_effect,
+)
 from .traced_config import DimRead
 
 _LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
@@ -71,6 +79,10 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
         "neutral": sorted(neutral),
         "tied": form.is_tied,
         "totals": [{"tied": tied, **x.to_json()} for tied, x in form.by_tying.items()],
+        "cache": {
+            **next(iter(form.by_tying.values())).cache_json(),
+            "keys": _cache_keys(model, form),
+        },
         "rules": [
             {
                 "form": x.left.to_expression_json(),
@@ -89,6 +101,16 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
             for key in {**texts, **by_key}
         ],
     }
+
+
+def _cache_keys(model: FamilyModel, form: FamilyForm) -> list[tuple[str, str]]:
+    """Return the keys that decide what is cached and no weight, with the values of the form."""
+    found = {*form.data, *model.config.keys_read} - {x.key for x in form.reads}
+    return [
+        (safe(key), json.dumps(form.data[key]) if key in form.data else "")
+        for key in sorted(found)
+        if decides_cache(key, model.family.name)
+    ]
 
 
 def _order(x: DimRead) -> int:

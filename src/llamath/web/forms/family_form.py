@@ -22,7 +22,7 @@ from ...model import FamilyModel
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from .conditions import Condition, conditions_of, holds_always
-from .count_forms import CountForms, count_exactly, count_forms
+from .count_forms import CountForms, cache_form, caches_as, count_exactly, count_forms
 from .traced_config import DimRead, TracedConfig
 from .traced_numbers import Guard, Trace
 
@@ -78,6 +78,7 @@ def trace_model(
         tree = apply_class(model.family, tree, config)[1]
     forms = count_forms(tree, sections_of(tree), tuple(model.count.groups))
     trace.is_recording = False
+    forms = forms.replace(cache=cache_form(tree))
     return TracedModel(forms=forms, guards=tuple(trace.guards.values()), reads=dict(config.reads))
 
 
@@ -286,6 +287,27 @@ class _Search:
                     return True
         return agreeing > 0
 
+    def _caches_agree(
+        self, traced: TracedModel, free: Mapping[str, DimRead], conditions: list[Condition]
+    ) -> bool:
+        """Whether the form of the cache holds for other values of each key: where layers are listed
+        one by one, their number has lost its trace.
+        """
+        base = {x: read.value for x, read in free.items()}
+        form = traced.forms.cache
+        for letter in free if form is not None else ():
+            agreeing = 0
+            for values in _other_values(letter, base, free):
+                if any(x.is_violated(values) for x in conditions):
+                    continue
+                if (model := self._load_at(values, free)) is None:
+                    continue
+                if form is None or not caches_as(model.tree, form, values):
+                    return False
+                if (agreeing := agreeing + 1) == _NUM_LOADS:
+                    break
+        return form is not None
+
     def _form(
         self, traced: TracedModel, free: Mapping[str, DimRead], conditions: list[Condition]
     ) -> FamilyForm | None:
@@ -298,6 +320,8 @@ class _Search:
         base = {x: read.value for x, read in free.items()}
         if len({x.structure for x in by_tying.values()}) < 2:
             by_tying = {None: traced.forms}
+        if not self._caches_agree(traced, free, conditions):
+            by_tying = {tied: x.replace(cache=None) for tied, x in by_tying.items()}
         is_tied: bool | None = None
         if None not in by_tying:
             is_tied = by_tying[True].total.evaluate(**base) == self.counted[0]
@@ -373,6 +397,15 @@ def has_no_effect(key: str, family: str) -> bool:
         "compute",
         "nothing",
     )
+
+
+_OF_A_FULL_CONTEXT = "cache: of a full context"
+
+
+def decides_cache(key: str, family: str) -> bool:
+    """Whether a key affects no weight, but what is cached of a token."""
+    entry = describe_key(key, family)
+    return entry is not None and entry[1] != _OF_A_FULL_CONTEXT and entry[1].startswith("cache")
 
 
 def _always_holds(guard: Guard, free: Mapping[str, DimRead]) -> bool:

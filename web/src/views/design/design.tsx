@@ -21,9 +21,9 @@ import {
 	type DesignLetter,
 	type Dimensions,
 } from "../../lib/design";
-import { notation, type Expression } from "../../lib/expressions";
+import { notation, value, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
-import { compactCount, grouped, percent, share, signed } from "../../lib/format";
+import { compactCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
 import { change, useAppState } from "../../lib/state";
@@ -153,6 +153,56 @@ export function Total({ result, values }: { result: Result; values: Dimensions["
 					active for one token
 				</>
 			)}
+		</p>
+	);
+}
+
+/** What the numbers mean in bytes: the weights in 16 and 8 bits, and the cache of a context. */
+export function Bytes({ result, values }: { result: Result; values: Dimensions["values"] }) {
+	const { context } = useAppState("context");
+	const weights = 2n * result.total;
+	const { cache } = result;
+	const at = { ...values, T: context };
+	const cached = cache === null ? null : value(cache, at);
+	return (
+		<p class="caption" data-part="bytes">
+			In 16 bits{" "}
+			<NumberButton
+				derive={() => ({
+					title: "weights in bf16 or fp16",
+					lines: [
+						formula("2·total", `2·${grouped(result.total)}`, grouped(weights)),
+						...inShort("bytes", weights, shortBytes(weights)),
+					],
+				})}
+				label="weights in 16 bits"
+			>
+				{shortBytes(weights)}
+			</NumberButton>{" "}
+			of weights
+			{cached === null ? (
+				"; what is cached depends on keys of the config that this form does not know"
+			) : (
+				<>
+					{" "}
+					and{" "}
+					<NumberButton
+						derive={() => ({
+							title: `KV cache of ${grouped(context)} tokens`,
+							lines: [
+								expressionLines(cache!, at, cached),
+								...inShort("bytes", cached, shortBytes(cached)),
+							],
+						})}
+						label="KV cache"
+						data-part="cache"
+					>
+						{shortBytes(cached)}
+					</NumberButton>{" "}
+					of KV cache at {grouped(context)} tokens
+				</>
+			)}
+			.
 		</p>
 	);
 }
@@ -384,6 +434,7 @@ function Designer({
 						) : (
 							<>
 								<Total result={result} values={current.values} />
+								<Bytes result={result} values={current.values} />
 								<Away total={result.total} text={state.target} />
 							</>
 						)}
