@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from llamath.cli import cli, verify_files
-from llamath.web.model_card import BEGIN, END
+from llamath.cli.model_card import BEGIN, END
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "publishing"

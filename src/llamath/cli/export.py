@@ -95,7 +95,7 @@ def command(
 
 
 def _write_card(folder: str, output: str | None, *, force: bool, form: str | None) -> int:
-    from ..web.model_card import ContradictsConfig, card_of, write_card
+    from .model_card import ContradictsConfig, card_of, write_card
 
     try:
         with Bar("reading weights") as bar:
