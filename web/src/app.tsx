@@ -13,7 +13,7 @@ import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
 import { whenWhole } from "./lib/turns";
 import { canEdit, editedModel, Original } from "./lib/editing";
 import { DesignPage } from "./views/design_page";
-import { EditPanel } from "./views/edit/edit_panel";
+import { EditPanel, editedTitle } from "./views/edit/edit_panel";
 import { Files } from "./views/files/files";
 import { chaptersOf, ModelPage } from "./views/model_page";
 
@@ -68,7 +68,13 @@ export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
 	const { view, edit, sizes } = useAppState("view", "edit", "sizes");
-	const title = titleOf(view);
+	const place = view === "b" ? 1 : 0;
+	const isEdited = edit !== "" && (view === "a" || view === "b") && canEdit(place);
+	const edited = useMemo(
+		() => (isEdited ? editedModel(place, sizes) : null),
+		[isEdited, place, sizes],
+	);
+	const title = edited?.isChanged ? editedTitle(edited) : titleOf(view);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
 		document.documentElement.style.setProperty("--running-head", JSON.stringify(title));
@@ -86,12 +92,6 @@ export function App() {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
-	const place = view === "b" ? 1 : 0;
-	const isEdited = edit !== "" && (view === "a" || view === "b") && canEdit(place);
-	const edited = useMemo(
-		() => (isEdited ? editedModel(place, sizes) : null),
-		[isEdited, place, sizes],
-	);
 	const original = data.models[place]!;
 	const model = edited?.model ?? original;
 	const links: readonly ChapterLink[] =

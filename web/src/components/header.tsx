@@ -1,7 +1,7 @@
 // The header: the mark, the models of this page and their comparison, links to chapters, the theme.
 import { useEffect } from "preact/hooks";
 import { data } from "../lib/data";
-import { canEdit } from "../lib/editing";
+import { canEdit, hasForm } from "../lib/editing";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState, type State } from "../lib/state";
 import { Menu } from "./export/menu";
@@ -39,7 +39,7 @@ function Views({ view }: { view: string }) {
 					["difference", "Compare"],
 				] as [State["view"], string][])
 			: []),
-		...(isDesign || !canEdit(place)
+		...(isDesign || (hasForm(place) && !canEdit(place))
 			? ([["design", "Design"]] as [State["view"], string][])
 			: []),
 	];

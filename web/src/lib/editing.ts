@@ -29,9 +29,11 @@ export interface Edited {
 	unfollowed: string;
 }
 
+/** Whether the dimensions of the i-th model can be changed at all. */
+export const hasForm = (i: number): boolean => designOf(data.models[i]!).letters.length > 0;
+
 /** Whether a page has what it takes to edit its i-th model. */
-export const canEdit = (i: number): boolean =>
-	!!templates[i] && designOf(data.models[i]!).letters.length > 0;
+export const canEdit = (i: number): boolean => !!templates[i] && hasForm(i);
 
 /** Letters with a key that the config does not give follow from the others until they are set. */
 const followsOthers = (design: Design, key: string): boolean =>

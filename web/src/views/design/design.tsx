@@ -342,7 +342,7 @@ export function DesignView() {
 				<h1>Design</h1>
 				{choice}
 				<p>
-					{name}: {design.why}
+					{name}: {design.why.replaceAll("`", "")}
 				</p>
 			</div>
 		);
@@ -369,7 +369,11 @@ function Designer({
 	return (
 		<>
 			<div class="wrap hero">
-				<h1>Design a model like {name}</h1>
+				<h1>
+					{kept.size
+						? `${keptKeys.name}, counted like ${name}`
+						: `Design a model like ${name}`}
+				</h1>
 				<p class="lead">
 					Change any dimension: the total follows exactly, by the same expressions as the
 					library's.

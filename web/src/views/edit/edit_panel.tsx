@@ -23,69 +23,100 @@ const set = (design: Design, to: Record<string, bigint | boolean>) =>
 export function EditPanel({ edited }: { edited: Edited }) {
 	const { edit } = useAppState("edit");
 	const { original, counts, isChanged, broken } = edited;
+	const [isPast, setPast] = useState(false);
+	const [isStale, setStale] = useState(false);
+	const end = useRef<HTMLDivElement>(null);
+	useEffect(() => {
+		const observer = new IntersectionObserver(([x]) =>
+			setPast(!x!.isIntersecting && x!.boundingClientRect.top < 0),
+		);
+		observer.observe(end.current!);
+		return () => observer.disconnect();
+	}, []);
 	return (
-		<section class="edit-panel no-print" aria-label={`Edit ${original.name}`} id="edit">
-			<div class="edit-head">
-				<h2>What if?</h2>
-				<Segmented
-					id="edit-by"
-					label="Edit by"
-					labelHidden
-					options={[
-						["sizes", "Dimensions"],
-						["text", "config.json"],
-					]}
-					chosen={edit || "sizes"}
-					choose={(x) => change({ edit: x })}
-				/>
-				<span class="grow" />
-				<button
-					type="button"
-					class="button"
-					disabled={!isChanged}
-					onClick={() => change({ sizes: "" })}
-				>
-					Reset
-				</button>
-				<button
-					type="button"
-					class="button"
-					onClick={() => change({ edit: "", sizes: "" })}
-				>
-					Close
-				</button>
-			</div>
-			<Questions edited={edited} />
-			<div class="edit-body">
-				<div class="edit-inputs">
-					{edit === "text" ? (
-						<ConfigText key={original.name} edited={edited} />
-					) : (
-						<Sliders edited={edited} />
-					)}
+		<>
+			<section
+				class={`edit-panel no-print${isPast ? " past" : ""}`}
+				aria-label={`Edit ${original.name}`}
+				id="edit"
+			>
+				<div class="edit-head">
+					<h2>What if?</h2>
+					<span class="edit-short">
+						{compactCount(counts.total)}, {original.name}{" "}
+						{signed(counts.total - BigInt(original.counts[0]!.value))}
+					</span>
+					<Segmented
+						id="edit-by"
+						label="Edit by"
+						labelHidden
+						options={[
+							["sizes", "Dimensions"],
+							["text", "config.json"],
+						]}
+						chosen={edit || "sizes"}
+						choose={(x) => change({ edit: x })}
+					/>
+					<span class="grow" />
+					<button
+						type="button"
+						class="button edit-short"
+						onClick={() => scrollTo({ top: 0 })}
+					>
+						Up to the edit
+					</button>
+					<button
+						type="button"
+						class="button"
+						disabled={!isChanged}
+						onClick={() => change({ sizes: "" })}
+					>
+						Reset
+					</button>
+					<button
+						type="button"
+						class="button"
+						onClick={() => change({ edit: "", sizes: "" })}
+					>
+						Close
+					</button>
 				</div>
-				<div class="edit-result" aria-live="polite" data-numbers>
-					{broken.length ? (
-						<ul class="broken">
-							{broken.map((x) => (
-								<li key={x}>{x}</li>
-							))}
-						</ul>
-					) : (
-						<>
-							<Total result={counts} values={edited.dimensions.values} />
-							{isChanged && <Change edited={edited} />}
-						</>
-					)}
+				<Questions edited={edited} />
+				<div class="edit-body">
+					<div class="edit-inputs">
+						{edit === "text" ? (
+							<ConfigText key={original.name} edited={edited} setStale={setStale} />
+						) : (
+							<Sliders edited={edited} />
+						)}
+					</div>
+					<div class="edit-result" aria-live="polite" data-numbers>
+						{isStale && edit === "text" && (
+							<p class="edit-note">Of the last text that made a model:</p>
+						)}
+						{broken.length ? (
+							<ul class="broken">
+								{broken.map((x) => (
+									<li key={x}>{x}</li>
+								))}
+							</ul>
+						) : (
+							<>
+								<Total result={counts} values={edited.dimensions.values} />
+								{isChanged && <Change edited={edited} />}
+							</>
+						)}
+					</div>
 				</div>
-			</div>
-			{edited.unfollowed && !broken.length && (
-				<p class="edit-note" role="status">
-					The pictures and sizes below are those of {original.name} as published:{" "}
-					{edited.unfollowed}.
-				</p>
-			)}
-		</section>
+				{edited.unfollowed && !broken.length && (
+					<p class="edit-note" role="status">
+						The pictures and sizes below are those of {original.name} as published:{" "}
+						{edited.unfollowed}.
+					</p>
+				)}
+			</section>
+			<div ref={end} />
+		</>
 	);
 }
 
@@ -180,7 +211,13 @@ function Sliders({ edited }: { edited: Edited }) {
 const REST_MS = 150;
 
 /** The config.json as text: the last sound state stays while a line is half typed. */
-function ConfigText({ edited }: { edited: Edited }) {
+function ConfigText({
+	edited,
+	setStale,
+}: {
+	edited: Edited;
+	setStale: (isStale: boolean) => void;
+}) {
 	const { design, original, counts, dimensions } = edited;
 	const [text, setText] = useState(counts.config);
 	const [notes, setNotes] = useState<LineNote[]>([]);
@@ -193,10 +230,12 @@ function ConfigText({ edited }: { edited: Edited }) {
 		typed.current = now;
 		setText(counts.config);
 		setNotes([]);
+		setStale(false);
 	}, [now]);
 	const read = (content: string) => {
 		const found = readTyped(content, design, original.name, data.files as FormatData);
 		setNotes(found.notes);
+		setStale(found.notes.length > 0);
 		if (!found.dimensions) return;
 		typed.current = encodeEdit(design, found.dimensions);
 		change({ sizes: typed.current });

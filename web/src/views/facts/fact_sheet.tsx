@@ -1,8 +1,10 @@
 // The fact sheet: name, size, a row for each fact, and the size of the weights.
+import { useContext } from "preact/hooks";
 import "./facts.css";
 import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
+import { Original } from "../../lib/editing";
 import { grouped, percent, shortFileSize } from "../../lib/format";
 import { useIsAsking } from "../quiz/quiz_data";
 import { CheckpointStatus } from "./checkpoint_status";
@@ -52,12 +54,19 @@ const countDerivation = (x: Count): Derivation => ({
 export function Intro({ model }: { model: ModelData }) {
 	const { origin, kinds, description } = factsOf(model);
 	const isAsking = useIsAsking();
+	// an edited model is nobody's publication
+	const isEdited = useContext(Original) !== null;
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
 	return (
 		<div class="intro">
-			<p class="eyebrow origin">{[...origin, kinds.join(", ")].join(" · ")}</p>
-			<h1>{model.name}</h1>
+			<p class="eyebrow origin">
+				{[...(isEdited ? ["edited"] : origin), kinds.join(", ")].join(" · ")}
+			</p>
+			<h1>
+				{model.name}
+				{isEdited && ", edited"}
+			</h1>
 			<p class="description">{description}</p>
 			{isAsking ? null : (
 				<>
