@@ -183,6 +183,15 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 		event.preventDefault();
 		event.stopPropagation();
 	};
+	useEffect(() => {
+		// a click on the page takes the focus from the tour, not its keys
+		const onPage = (event: KeyboardEvent) => {
+			if (event.target === document.body || (event.target as Element).id === "content")
+				onKeyDown(event);
+		};
+		addEventListener("keydown", onPage);
+		return () => removeEventListener("keydown", onPage);
+	});
 	return (
 		<div
 			ref={ref}
