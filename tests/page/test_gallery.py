@@ -30,6 +30,7 @@ from support.browser_page import (
     lent_page,
     new_context,
     page_data,
+    shown_config,
     shown_text,
     visit,
     wait_until_drawn,
@@ -544,7 +545,7 @@ def test_config_of_every_known_form_is_counted(
     open_config(tab, tmp_path, dict(model.config.data))
     tab.wait_for_selector("[data-part=designed]")
     assert shown_text(tab, "[data-part=designed]") == f"{model.parameters.total:,}"
-    own = json.loads(tab.text_content("pre[aria-label='config.json']"))
+    own = json.loads(shown_config(tab))
     assert llamath.load(own).parameters.total == model.parameters.total
 
 

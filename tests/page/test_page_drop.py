@@ -19,7 +19,16 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.model import FamilyModel
 from llamath.utils.errors import FormatError, LlamathError
-from support.browser_page import EMPTY, Tab, browser, lent_page, shown_text, visit, wait_until_drawn
+from support.browser_page import (
+    EMPTY,
+    Tab,
+    browser,
+    lent_page,
+    shown_config,
+    shown_text,
+    visit,
+    wait_until_drawn,
+)
 from support.page_models import page_of
 from support.serving import Place, served
 
@@ -439,7 +448,7 @@ def test_page_and_library_agree_on_damaged_headers(tab: Any, tmp_path: Path) -> 
     assert taken > 10
 
 
-def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> None:
+def test_dropped_config_of_the_family_opens_an_edit(tab: Any, tmp_path: Path) -> None:
     counted = 0
     for slug in [x for x in slugs() if llamath.load(x).family.name == "llama"][:8]:
         model = llamath.load(slug)
@@ -459,12 +468,10 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
             shown = tab.text_content("[data-part=designed]")
             assert shown.endswith(f": {model.parameters.total:,}"), slug
             assert (
-                llamath.load(
-                    json.loads(tab.text_content("pre[aria-label='config.json']"))
-                ).parameters.total
+                llamath.load(json.loads(shown_config(tab))).parameters.total
                 == model.parameters.total
             )
-            tab.click("[data-view=a]")
+            tab.click("#edit >> text=Close")
             tab.wait_for_selector("[data-part=parameters]")
         else:
             assert "llamath export config.json" in result["wrong"]
@@ -583,13 +590,16 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(dict(model.config.data)))
     assert drop(tab, path)["wrong"] is None
-    config = json.loads(tab.text_content("pre[aria-label='config.json']"))
+    config = json.loads(shown_config(tab))
     for key in ("rope_scaling", "max_position_embeddings", "rope_theta"):
         assert config.get(key) == model.config.data.get(key), key
     assert "Keys that change no weight are those of config.json" in tab.text_content("main")
     assert llamath.load(config).parameters.total == model.parameters.total
-    tab.click("text=Reset to Llama 3 8B")
-    own = json.loads(tab.text_content("pre[aria-label='config.json']"))
+    tab.click("#edit >> text=Close")
+    tab.click("[data-view=edit]")
+    tab.click("#edit-by [data-value=text]")
+    wait_until_drawn(tab)
+    own = json.loads(shown_config(tab))
     assert own.get("rope_scaling") is None and own["max_position_embeddings"] == 8192
 
 

@@ -138,7 +138,7 @@ def test_every_golden_picture_is_tested() -> None:
 
 
 def test_golden_pictures_show_a_missing_layer(browser: Any, tmp_path: Path) -> None:
-    data = deepcopy(data_of("deepseek-v3"))
+    data = page_models.as_made(deepcopy(data_of("deepseek-v3")))
     data["models"][0]["plate"]["order"][1][1] -= 1
     path = tmp_path / "page.html"
     path.write_text(page_from_data(data))

@@ -332,7 +332,7 @@ def test_link_to_a_section_keeps_the_state(browser: Any, tmp_path: Path) -> None
     with Tab(browser, tmp_path, text, "#map=bytes") as tab:
         link = copied_text(tab, "#tensors >> text=Copy link", section_menu("tensors"))
         assert link.startswith("file:") and "map=bytes" in link and "section=tensors" in link
-    with Tab(browser, tmp_path, text, "#" + link.partition("#")[2]) as tab:
+    with Tab(browser, tmp_path, text, "#" + link.partition("#")[2], unfold=False) as tab:
         wait_until_drawn(tab)
         assert tab.get_attribute("#map [data-value=bytes]", "aria-checked") == "true"
         assert (
@@ -352,12 +352,12 @@ def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path
         first = tab.text_content("h1")
         tab.click("[data-view=b]")
         assert tab.text_content("h1") == "Llama 3 8B"
-        tab.click("nav >> text=Tensors")
-        assert tab.evaluate("document.activeElement.id") == "tensors-title"
+        tab.click("nav >> text=How large")
+        assert tab.evaluate("document.activeElement.id") == "how-large-title"
         tab.click("[data-view=edit]")
         tab.go_back()
         wait_until_drawn(tab)
-        assert tab.text_content("h1") == "Llama 3 8B" and "section=tensors" in tab.evaluate(
+        assert tab.text_content("h1") == "Llama 3 8B" and "section=how-large" in tab.evaluate(
             "location.hash"
         )
         tab.go_back()
@@ -391,7 +391,7 @@ def test_back_undoes_a_layer_the_tour_and_a_dialog(browser: Any, tmp_path: Path)
         wait_until_drawn(tab)
         assert layer() == first
         # a setting: the moves of one after each other are one step, and the page does not scroll
-        tab.click("nav >> text=Memory")
+        tab.click("nav >> text=What it needs")
         wait_until_drawn(tab)
         tab.evaluate("scrollBy(0, 300)")
         at = tab.evaluate("scrollY")

@@ -237,6 +237,13 @@ def lent_page(
     free.append(page)
 
 
+def shown_config(tab: Any) -> str:
+    """Return the config.json of an edit, or of Design."""
+    if tab.locator("#config-text").count():
+        return str(tab.input_value("#config-text"))
+    return str(tab.text_content("pre[aria-label='config.json']"))
+
+
 class Tab:
     """A page in a tab that records errors, browser dialogs and network requests.
 

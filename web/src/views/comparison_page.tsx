@@ -57,7 +57,9 @@ const CHAPTERS = [
 	},
 ] as const satisfies readonly ChapterLink[];
 
-export const COMPARISON_CHAPTERS: readonly ChapterLink[] = isSameModel(difference) ? [] : CHAPTERS;
+/** Of more than two models nothing is compared. */
+export const COMPARISON_CHAPTERS: readonly ChapterLink[] =
+	(data.difference as object | null) === null || isSameModel(difference) ? [] : CHAPTERS;
 
 const [a, b] = data.models;
 const names = [a?.name ?? "", b?.name ?? ""] as const;

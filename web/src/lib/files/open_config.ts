@@ -42,7 +42,7 @@ export async function openInSite(file: File, forms: string, link: string): Promi
 		const sizes = encodeSizes(dimensions);
 		const at: Record<string, string> = like
 			? { view: "design", like, sizes }
-			: { edit: "sizes", sizes };
+			: { edit: "text", sizes };
 		location.assign(
 			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams(at)}`,
 		);
@@ -79,7 +79,7 @@ export const openOnPage: OpenConfig = async (file) => {
 		// a model of the page's own structure has its whole page
 		change(
 			place >= 0 && canEdit(place)
-				? { view: like as View, edit: "sizes", sizes, section: "" }
+				? { view: like as View, edit: "text", sizes, section: "" }
 				: { view: "design", edit: "", like, sizes, section: "" },
 		);
 		scrollTo(0, 0);

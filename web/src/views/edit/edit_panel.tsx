@@ -9,6 +9,7 @@ import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
 import { editCauses } from "../../lib/edit_causes";
 import { editedDimensions, encodeEdit, withValues, type Edited } from "../../lib/editing";
 import { notation } from "../../lib/expressions";
+import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
 import { readTyped, type LineNote } from "../../lib/files/config_notes";
 import type { FormatData } from "../../lib/files/headers";
 import { compactCount, grouped, signed } from "../../lib/format";
@@ -76,7 +77,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					<button
 						type="button"
 						class="button"
-						onClick={() => change({ edit: "", sizes: "" })}
+						onClick={() => (forgetKeptKeys(), change({ edit: "", sizes: "" }))}
 					>
 						Close
 					</button>
@@ -274,6 +275,9 @@ function ConfigText({
 					</li>
 				))}
 			</ul>
+			{keptKeys.name && keptKeys.entries.size > 0 && (
+				<p class="caption">Keys that change no weight are those of {keptKeys.name}.</p>
+			)}
 			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
 				Copy config.json
 			</button>
