@@ -34,7 +34,7 @@ def test_page_shows_the_same_as_in_chromium(
     path = tmp_path / "firefox.html"
     path.write_text(text)
     firefox.open(path.as_uri(), width=1100, height=800)
-    with Tab(browser, tmp_path, text) as page:
+    with Tab(browser, tmp_path, text, unfold=False) as page:
         assert set(firefox.evaluate(TEXTS)) == set(page.evaluate(TEXTS))
     assert not firefox.errors
 
@@ -52,7 +52,7 @@ def test_slider_changes_the_numbers(firefox: Firefox, tmp_path: Path) -> None:
     path = tmp_path / "firefox.html"
     path.write_text(page_of("gpt-oss-20b"))
     firefox.open(path.as_uri())
-    set_batch = """(() => { const input = document.getElementById("experts-batch");
+    set_batch = """(() => { const input = document.getElementById("batch");
         Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(input, "64");
         input.dispatchEvent(new Event("input", { bubbles: true }));
         return new Promise((done) => setTimeout(done)); })()"""

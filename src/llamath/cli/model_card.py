@@ -9,12 +9,10 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from ..api import facts, hash_weights, ls, verify
-from ..render.report import Report
-from ..render.tables import Column, Table
 from ..utils.errors import Call, LlamathError, safe
 from ..utils.number_format import format_count, short_bytes
 from ..utils.record_type import Record
@@ -23,7 +21,6 @@ from ..utils.write_whole_file import write_whole_file
 BEGIN, END = "<!-- llamath begin -->", "<!-- llamath end -->"
 """Between these two lines of a README its card stands."""
 _MAX_README = 8 * 2**20
-_COLUMNS = (Column(""), Column("value"))
 _AS_JSON = (".json", ".jsonld")
 
 
@@ -40,13 +37,8 @@ class StoredDtype(Record):
     bytes: int
 
 
-class ModelCard(Report):
+class ModelCard(Record):
     """What is in the files of a checkpoint that match their config."""
-
-    json_fields: ClassVar[tuple[str, ...]] = (
-        "name", "description", "format", "files", "total", "active", "dtypes", "bytes", "context",
-        "kv_per_token", "kv_dtype", "hash", "definition", "version",
-    )  # fmt: skip
 
     name: str
     description: str
@@ -84,10 +76,6 @@ class ModelCard(Report):
             ("files", f"{self.files:,} × {self.format}, {self.bytes:,} bytes of tensors"),
             ("hash of the weights", f"{self.hash} ({self.definition})"),
         )
-
-    def tables(self) -> tuple[Table, ...]:
-        """The facts as a table."""
-        return (Table(columns=_COLUMNS, rows=self.facts()),)
 
     def markdown(self) -> str:
         """The section of a README, with a badge and between the lines that mark it."""

@@ -8,11 +8,11 @@ is taken for one.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from secrets import token_hex
 from typing import Any
 
 DELIMITER = "\x7f"
@@ -66,7 +66,7 @@ class Marks:
 
     def __init__(self) -> None:
         # without digits, which a formula would group
-        self._prefix = f"{_START}{_in_letters(int(token_hex(8), 16))}:"
+        self._prefix = f"{_START}{_in_letters(int(os.urandom(8).hex(), 16))}:"
         self._pattern = re.compile(f"{self._prefix}([a-z]+){_END}")
         self._places: dict[str, int] = {}
         self._made: list[tuple[str, tuple[Any, ...], str]] = []
