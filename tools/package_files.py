@@ -94,7 +94,7 @@ def citation() -> str:
     return f"""cff-version: 1.2.0
 message: If you use llamath or its numbers, please cite it.
 type: software
-title: "llamath: {about["description"].rstrip(".").lower().replace("llama ", "Llama ")}"
+title: "llamath: {about["description"].rstrip(".")}"
 version: {about["version"]}
 license: {about["license"]}
 url: {about["urls"]["Documentation"]}

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
+
+import click
 
 from llamath.catalog import find_public_id
+from llamath.cli import cli
 from llamath.cli import main as llamath
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def on_the_hub(word: str) -> str:
-    """Return an id that no preset has as the address of its repository."""
-    return f"hf://{word}" if _ID.fullmatch(word) and find_public_id(word) is None else word
+def with_addresses(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a command, and of ids that are neither files nor of presets the addresses
+    of their repositories.
+    """
+    command = cli.get_command(click.Context(cli), words[0]) if words else None
+    options = [x for x in command.params if isinstance(x, click.Option)] if command else []
+    with_value = {name for x in options if not x.is_flag for name in x.opts}
+    for i, word in enumerate(words):
+        is_value = i > 0 and words[i - 1] in with_value
+        is_id = _ID.fullmatch(word) is not None and not word.startswith((".", "-"))
+        if is_value or not is_id or os.path.exists(word) or find_public_id(word) is not None:
+            yield word
+        else:
+            yield f"hf://{word}"
 
 
 def main() -> None:
     """Run llamath with the words after `hf llamath`."""
-    sys.argv[1:] = [x if x.startswith(("-", ".", "/")) else on_the_hub(x) for x in sys.argv[1:]]
+    sys.argv[1:] = list(with_addresses(sys.argv[1:]))
     llamath()
 
 

@@ -176,15 +176,34 @@ def test_recipe_for_trainers_passes_and_fails(
         test_saved.test_saved_checkpoint(str(repository))
 
 
-def test_extension_of_hf_asks_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extension_of_hf_asks_the_hub(monkeypatch: pytest.MonkeyPatch, repository: Path) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "integrations" / "hf-llamath"))
     import hf_llamath
 
-    assert hf_llamath.on_the_hub("my-org/my-model") == "hf://my-org/my-model"
-    for word in ("meta-llama/Meta-Llama-3-8B", "count", "llama-3-8b", "8k", "a/b/c"):
-        assert hf_llamath.on_the_hub(word) == word
+    monkeypatch.chdir(repository.parent)
+    (repository / "sub").mkdir()
+    for words, meant in (
+        ("verify my-org/my-model --full", "verify hf://my-org/my-model --full"),
+        ("count meta-llama/Meta-Llama-3-8B", "count meta-llama/Meta-Llama-3-8B"),
+        (
+            "export my-org/my-model -o site/page.html",
+            "export hf://my-org/my-model -o site/page.html",
+        ),
+        ("verify my-model/sub", "verify my-model/sub"),
+        ("fit a/b --context 8k", "fit hf://a/b --context 8k"),
+        ("count a/b/c ../x/y", "count a/b/c ../x/y"),
+        ("", ""),
+    ):
+        assert list(hf_llamath.with_addresses(words.split())) == meant.split()
     asked: list[list[str]] = []
     monkeypatch.setattr(hf_llamath, "llamath", lambda: asked.append(sys.argv[1:]))
     monkeypatch.setattr(sys, "argv", ["hf-llamath", "verify", "my-org/my-model", "--full"])
     hf_llamath.main()
     assert asked == [["verify", "hf://my-org/my-model", "--full"]]
+
+
+def test_readme_of_other_bytes_is_not_touched(repository: Path) -> None:
+    readme = repository / "README.md"
+    readme.write_bytes(f"{BEGIN}\n\xe9\n{END}\n".encode("latin-1"))
+    done = run("export", str(repository), "--card", "-o", str(readme))
+    assert done.exit_code == 2 and "UTF-8" in done.output and b"\xe9" in readme.read_bytes()

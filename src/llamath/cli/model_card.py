@@ -64,7 +64,7 @@ class ModelCard(Record):
             for x in self.dtypes
         )
         kv = (
-            "does not grow by tokens alone"
+            "not computed for this family"
             if self.kv_per_token is None
             else f"{short_bytes(self.kv_per_token)} per token in {self.kv_dtype}"
         )
@@ -94,7 +94,7 @@ class ModelCard(Record):
                 "| --- | --- |",
                 *rows,
                 "",
-                f"Names, shapes and dtypes match config.json: `llamath verify`, {self.version}.",
+                f"Names, shapes and dtypes match the config: `llamath verify`, {self.version}.",
                 END,
                 "",
             )
@@ -138,18 +138,18 @@ def card_of(
     report = verify(folder)
     if not report.ok:
         raise ContradictsConfig(f"no card: {report.summary}", hint=f"{Call('verify')} says what")
-    listing, sheet = ls(folder), facts(folder)
+    listing, sheet = ls(folder).to_json(), facts(folder)
     hashed = hash_weights(folder, progress=progress)
     name = os.path.basename(os.path.abspath(os.fspath(folder)))
     return ModelCard(
         name=safe(name),
         description=sheet.description,
-        format=listing.to_json()["format"],
-        files=len(listing.files),
+        format=listing["format"],
+        files=len(listing["files"]),
         total=sheet.total,
         active=sheet.active,
-        dtypes=tuple(_stored(name, x) for name, x in listing.to_json()["dtypes"].items()),
-        bytes=listing.to_json()["bytes"],
+        dtypes=tuple(_stored(name, x) for name, x in listing["dtypes"].items()),
+        bytes=listing["bytes"],
         context=sheet.context,
         kv_per_token=sheet.kv_per_token,
         kv_dtype=sheet.kv_dtype,
@@ -181,8 +181,11 @@ def write_card(card: ModelCard, path: str, *, force: bool) -> None:
         return
     if os.path.getsize(path) > _MAX_README:
         raise LlamathError(f"{safe(path)} is longer than a README")
-    with open(path, encoding="utf-8", newline="") as file:
-        text = file.read()
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LlamathError(f"{safe(path)} cannot be read as UTF-8: {safe(str(error))}") from error
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end) or BEGIN in after or END in after:

@@ -96,7 +96,18 @@ _LARGEST_NUMBER = 2**53 - 1
 """Larger integers are strings in JSON, since programs in JavaScript would round them."""
 
 
-class Expr(int):
+class _Written(int):
+    """An int whose text carries a mark while page data are made."""
+
+    def __str__(self) -> str:
+        return mark(int.__repr__(self), "d", self)
+
+    def __format__(self, spec: str) -> str:
+        own = int.__format__(self, spec)
+        return mark(own, spec or "d", self) if spec in ("", "d", ",") else own
+
+
+class Expr(_Written):
     """An int with an expression; arithmetic and comparison are those of int."""
 
     terms: Mapping[Monomial, int]
@@ -377,17 +388,10 @@ class Expr(int):
     def __repr__(self) -> str:
         return f"Expr({self.symbol!r}, {int(self)})"
 
-    def __str__(self) -> str:
-        return mark(int.__repr__(self), "d", self)
-
-    def __format__(self, spec: str) -> str:
-        own = int.__format__(self, spec)
-        return mark(own, spec or "d", self) if spec in ("", "d", ",") else own
-
     __hash__ = int.__hash__
 
 
-class Number(int):
+class Number(_Written):
     """An int that keeps what it was computed from and is written as a number; only in texts with
     marks.
     """
@@ -459,13 +463,6 @@ class Number(int):
                 times[id(x)] = (x, times.get(id(x), (x, 0))[1] + 1)
         terms = [(_number_form(x), n) for x, n in times.values()]
         return ["+", *(x if n == 1 else ["*", n, x] for x, n in terms)]
-
-    def __str__(self) -> str:
-        return mark(int.__repr__(self), "d", self)
-
-    def __format__(self, spec: str) -> str:
-        own = int.__format__(self, spec)
-        return mark(own, spec or "d", self) if spec in ("", "d", ",") else own
 
     __hash__ = int.__hash__
 

@@ -96,14 +96,15 @@ export function editedModel(i: number, text: string): Edited {
 	const kept = keptKeys.like === "ab"[i] ? keptKeys.entries : undefined;
 	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
+	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
+	const broken = [...counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isChanged = !isSame(dimensions, own);
-	const edited = { original, design, dimensions, counts, isChanged, broken: counts.broken };
+	const edited = { original, design, dimensions, counts, isChanged, broken };
 	if (!isChanged) {
 		lastSound.delete(i);
 		return { ...edited, model: original, unfollowed: "" };
 	}
-	if (counts.broken.length)
-		return { ...edited, model: lastSound.get(i) ?? original, unfollowed: "" };
+	if (broken.length) return { ...edited, model: lastSound.get(i) ?? original, unfollowed: "" };
 	try {
 		if (dimensions.tied !== own.tied) throw new Error("they have its head");
 		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)

@@ -1,6 +1,7 @@
 // What is to say of each line of a config that is being typed.
 import type { Design, Dimensions } from "../design";
 import { value } from "../expressions";
+import { grouped } from "../format";
 import { matchConfig, parseConfigText } from "./config";
 import type { FormatData } from "./headers";
 import { FileError } from "./strict_json";
@@ -41,7 +42,8 @@ export function readTyped(
 	files: FormatData,
 ): TypedConfig {
 	try {
-		if (text.length > MAX_TYPED) throw new FileError(`more than ${MAX_TYPED} characters`);
+		if (text.length > MAX_TYPED)
+			throw new FileError(`more than ${grouped(MAX_TYPED)} characters`);
 		const config = parseConfigText(text, files);
 		const { dimensions } = matchConfig(config, [{ name, design }], files);
 		return { dimensions, notes: brokenRules(text, design, dimensions) };
