@@ -19,7 +19,14 @@ LINK = '<a href="{site}/models/gpt2.html">GPT-2</a>'
 SCRIPT = '<script src="{site}/embed.js" data-model="gpt2" data-figure="{figure}" async></script>'
 
 
-class Quiet(SimpleHTTPRequestHandler):
+class Host(SimpleHTTPRequestHandler):
+    """A page named `reported` has a policy that forbids everything and enforces nothing."""
+
+    def end_headers(self) -> None:
+        if "reported" in self.path:
+            self.send_header("Content-Security-Policy-Report-Only", "default-src 'none'")
+        super().end_headers()
+
     def log_message(self, *_: object) -> None:
         """Nothing is printed."""
 
@@ -31,7 +38,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, 
     write_gallery(str(site), ["gpt2", "gpt2-medium", "gpt2-large"], processes=1)
     pages = tmp_path_factory.mktemp("host")
     servers = [
-        ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(x)))
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=str(x)))
         for x in (site, pages)
     ]
     for x in servers:
@@ -110,6 +117,23 @@ def test_strict_policy_leaves_the_link_or_admits_the_frame(
         if frames:
             tab.frame_locator("iframe").locator("main.embedded h1").wait_for()
         assert tab.get_attribute("a", "href") == f"{site}/models/gpt2.html"
+
+
+def test_policy_that_only_reports_leaves_the_frame(
+    browser: Any, hosts: tuple[str, str, Path]
+) -> None:
+    site, host, folder = hosts
+    host_page(folder, "reported.html", (LINK + SCRIPT).format(site=site, figure="plate"))
+    with lent_page(browser, 800, 600) as tab:
+        tab.add_init_script(
+            """globalThis.reported = [];
+            document.addEventListener("securitypolicyviolation", (x) => {
+                if (x.effectiveDirective === "frame-src") reported.push(x.disposition);
+            });"""
+        )
+        tab.goto(f"{host}/reported.html", wait_until="load")
+        tab.frame_locator("iframe").locator("main.embedded h1").wait_for()
+        assert set(tab.evaluate("reported")) == {"report"}
 
 
 def test_script_is_small_and_evaluates_nothing(hosts: tuple[str, str, Path]) -> None:

@@ -107,6 +107,12 @@ def test_what_pictures_cannot_follow_is_said(tab: Any) -> None:
     assert total(tab) == 8_030_261_248
 
 
+def test_added_layers_have_no_outlines(tab: Any) -> None:
+    go_to(tab, "edit=sizes&sizes=L64")
+    assert tab.locator(".skyline .before").count() == 32
+    assert total(tab) > 15 * 10**9
+
+
 def test_dimensions_of_no_model_leave_the_last_one(tab: Any) -> None:
     go_to(tab, "edit=sizes&sizes=K16")
     sound = total(tab)

@@ -94,7 +94,11 @@ def test_page_without_an_address_names_no_picture(tmp_path: Path) -> None:
     assert "og:description" in page and "og:image" not in page and "twitter:" not in page
 
 
-@pytest.mark.parametrize("address", ["gpt2", "a3", "//example.org", 'https://x"y', "https://a b"])
+@pytest.mark.parametrize(
+    "address",
+    ["gpt2", "a3", "//example.org", 'https://x"y', "https://a b", "https://?"]
+    + [f"https://x.org/{end}" for end in ("#top", "?b=1", "<b>")],
+)
 def test_gallery_refuses_what_is_no_address(tmp_path: Path, address: str) -> None:
     with pytest.raises(LlamathError, match="the address at which the gallery will be"):
         write_gallery(str(tmp_path / "site"), ["gpt2"], poster=address, processes=1)

@@ -69,6 +69,24 @@ def test_page_and_lesson_ask_the_same_under_the_same_numbers(slug: str) -> None:
     assert named > 40
 
 
+def test_parts_name_layers_of_their_own_size() -> None:
+    """OpenELM's heads change at layers 5 and 12, and every layer has an FFN of its own."""
+    parts, letters = quiz_of("openelm-270m")["parts"], letters_of("openelm-270m", {"given": {}})
+    queries = {
+        layer: evaluate(x["form"], letters)
+        for x in parts
+        if x["name"] == "q"
+        for layer in x["layers"]
+    }
+    config = model_of("openelm-270m").config.data
+    heads = config["num_query_heads"]
+    assert queries == {
+        str(i): n * config["head_dim"] * config["model_dim"] for i, n in enumerate(heads)
+    }
+    assert queries["5"] == 1_310_720
+    assert all(x["layers"] == [x["layer"]] for x in parts if x["name"] == "gate")
+
+
 def test_mistakes_follow_an_edit_of_the_dimensions() -> None:
     """Against the library on a configuration with these dimensions."""
     config = dict(model_of("llama-3-8b").config.data)

@@ -55,6 +55,10 @@ CHANGES = {
         {"n_embd": 1024, "n_layer": 24, "n_head": 16},
         {"vocab_size": 32000, "n_embd": 1536, "n_head": 24},
     ),
+    "mixtral-8x7b": ({"hidden_size": 8192}, {"num_hidden_layers": 64}),
+    "deepseek-v2-lite": ({"kv_lora_rank": 1024}, {"moe_intermediate_size": 2048}),
+    "minicpm-2b": ({"hidden_size": 4608}, {"num_hidden_layers": 80}),
+    "nemotron-h-8b": ({"conv_kernel": 8}, {"hidden_size": 8192}),
     "phi-1.5": (
         {"hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 64},
         {"intermediate_size": 10240, "num_hidden_layers": 32},
@@ -154,6 +158,8 @@ def _comparable(model: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
     found["facts"] = model["facts"] | {
         "weights": [x for x in model["facts"]["weights"] if x["dtype"] in names]
     }
+    if like["experts"] is None:
+        found["experts"] = None
     ropes = like["attention"]["ropes"] != []
     found["attention"] = model["attention"] | {
         "alternatives": [],

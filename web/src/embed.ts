@@ -16,8 +16,8 @@ addEventListener("message", ({ source, origin, data }: MessageEvent<unknown>) =>
 });
 // where a policy forbids the frame, the link in the markup stays alone
 document.addEventListener("securitypolicyviolation", (event) => {
-	if (event.effectiveDirective === "frame-src" && event.blockedURI.startsWith(page.origin))
-		frame.remove();
+	const isForbidden = event.disposition === "enforce" && event.effectiveDirective === "frame-src";
+	if (isForbidden && event.blockedURI.startsWith(page.origin)) frame.remove();
 });
 script.after(frame);
 

@@ -308,8 +308,8 @@ class Expr(_Written):
         return found
 
     def exact_div(self, part: int) -> Expr:
-        """Return self / part, which leaves no remainder: in letters where they cancel, otherwise
-        as a number.
+        """Return self / part, which leaves no remainder: in letters where they cancel, as a
+        quotient of variables, otherwise as a number.
         """
         divisor = Expr.const(part)
         if self.terms == divisor.terms:

@@ -76,7 +76,7 @@ def minicpm(c: Config) -> Decoder:
     )
     embed, logit_scale = (
         embedding(V, d, c.get("scale_emb", 1.0)),
-        c.dim("b", "dim_model_base", default=1) / d,
+        c.dim("b", "dim_model_base", default=1) / d**1.0,
     )
     tied, context = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings")
     c.ignore("mup_denominator")

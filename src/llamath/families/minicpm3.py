@@ -45,7 +45,7 @@ def minicpm3(c: Config) -> Decoder:
     tied, context = c.get("tie_word_embeddings", True), c.positive_int("max_position_embeddings")
     embed, logit_scale = (
         embedding(V, d, c.get("scale_emb", 12.0)),
-        1.0 if base is None else base / d,
+        1.0 if base is None else base / d**1.0,
     )
     return decoder(
         V, d, repeat(layer, L), norm, tied, embed=embed, logit_scale=logit_scale, context=context

@@ -68,6 +68,6 @@ def shared_attention(d: Expr, H: Expr, K: Expr, h: Expr, rope: Rope | None = Non
     √(h / 2).
     """
     attention = gqa(
-        d, Heads(H, K, h), rope=rope, score_transform=ScoreTransform(scale=(h / 2) ** -0.5)
+        d, Heads(H, K, h), rope=rope, score_transform=ScoreTransform(scale=2**0.5 * h**-0.5)
     )
     return attention.replace(q=linear(H * h, 2 * d), k=linear(K * h, 2 * d), v=linear(K * h, 2 * d))

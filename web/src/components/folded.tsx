@@ -1,4 +1,4 @@
-// What few readers need beside a picture: folded until it is asked for, also on paper.
+// Details below a picture: folded until opened, also on paper.
 import type { ComponentChildren } from "preact";
 
 export function Folded({

@@ -1,7 +1,7 @@
 // The header: the mark, the models of this page and their comparison, links to chapters, the theme.
 import { useEffect } from "preact/hooks";
 import { data } from "../lib/data";
-import { canEdit, hasForm } from "../lib/editing";
+import { canEdit, closeEdit, hasForm } from "../lib/editing";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState, type State } from "../lib/state";
 import { Menu } from "./export/menu";
@@ -51,7 +51,7 @@ function Views({ view }: { view: string }) {
 					key={key}
 					data-view={key}
 					aria-pressed={view === key}
-					onClick={() => change({ view: key, section: "" })}
+					onClick={() => change({ view: key, section: "", quiz: "" })}
 				>
 					{text}
 				</button>
@@ -62,11 +62,7 @@ function Views({ view }: { view: string }) {
 					data-view="edit"
 					aria-pressed={edit !== ""}
 					onClick={() =>
-						change({
-							view: place ? "b" : "a",
-							edit: edit ? "" : "sizes",
-							...(edit && { sizes: "" }),
-						})
+						edit ? closeEdit() : change({ view: place ? "b" : "a", edit: "sizes" })
 					}
 				>
 					Edit

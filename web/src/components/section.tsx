@@ -1,4 +1,4 @@
-// A chapter of the page, and the parts of which it is made: what each is about, its finding as the
+// A chapter of the page and its parts: what each is about, its finding as the
 // heading, its controls, and what can be copied or saved from it.
 import { createContext, type ComponentChildren } from "preact";
 import { useContext } from "preact/hooks";

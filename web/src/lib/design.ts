@@ -4,6 +4,7 @@ import type { Expression } from "./expressions";
 import { value } from "./expressions";
 import type { ModelData, PageData } from "./data";
 import { grouped } from "./format";
+import { isSameJson } from "./files/strict_json";
 import { parseWhole } from "./settings";
 
 export interface DesignLetter {
@@ -150,14 +151,15 @@ export const encodeSizes = ({ values, tied }: Dimensions): string =>
 	].join(".");
 
 /**
- * The counts at some dimensions, the constraints that they break, and the config; `kept` are other
- * keys of an opened config.
+ * The counts at some dimensions, the constraints that they break, and the config; `opened` has the
+ * other keys of a config that was opened.
  */
 export function evaluateDesign(
 	design: Design,
 	{ values, tied }: Dimensions,
-	kept: ReadonlyMap<string, string> = new Map(),
+	opened?: ReadonlyMap<string, string>,
 ) {
+	const kept = opened ?? new Map<string, string>();
 	const counts = design.totals.find((x) => x.tied === tied)!;
 	const broken = design.rules
 		.filter((x) => value(x.form, values) > value(x.most.form, values))
@@ -171,18 +173,14 @@ export function evaluateDesign(
 	const own = new Set(design.config.map((x) => x.key));
 	// keys that change no weight are those of the opened config, where there is one
 	const isKept = (x: Design["config"][number]) =>
-		!kept.size ||
-		x.form !== null ||
-		x.tied ||
-		kept.has(x.key) ||
-		!design.neutral.includes(x.key);
+		!opened || x.form !== null || x.tied || kept.has(x.key) || !design.neutral.includes(x.key);
 	const lines = [
 		...design.config.filter(isKept).map((x) => [x.key, valueOf(x)] as const),
 		...[...kept].filter((x) => !own.has(x[0])),
 	];
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;
 	const isOwnCache =
-		!kept.size || design.cache.keys.every(([key, text]) => isSameValue(kept.get(key), text));
+		!opened || design.cache.keys.every(([key, text]) => isSameValue(kept.get(key), text));
 	const groups = counts.groups.map((x) => ({ ...x, n: value(x.form, values) }));
 	const bars = counts.bars.map((x) => ({
 		isLayers: x.isLayers,
@@ -205,6 +203,4 @@ export function evaluateDesign(
 
 /** Whether a key has a value, given as JSON, or is absent as it is in the form, which means another. */
 const isSameValue = (found: string | undefined, text: string): boolean =>
-	found === undefined || text === ""
-		? (found ?? "") === text
-		: JSON.stringify(JSON.parse(found)) === JSON.stringify(JSON.parse(text));
+	found === undefined || text === "" ? (found ?? "") === text : isSameJson(found, text);

@@ -93,7 +93,6 @@ export function editCauses(design: Design, from: Dimensions, to: Dimensions): Ed
 		step(kind, `${cause} ${arrow}`, { ...now, values }, [[cause, arrow]]);
 	}
 	const isTied = (isReversed ? a : b).tied;
-	if (a.tied !== b.tied)
-		step("head", isTied ? "head tied to the embedding" : "head of its own", b, []);
+	if (a.tied !== b.tied) step("head", changes.head![isTied ? 0 : 1], b, []);
 	return isReversed ? causes.reverse() : causes;
 }

@@ -3,9 +3,10 @@ import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
 import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
 import { value } from "./expressions";
-import { keptKeys } from "./files/config";
+import { forgetKeptKeys, keptKeys } from "./files/config";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
+import { change } from "./state";
 import { instantiate, ownLetters } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
@@ -25,6 +26,8 @@ export interface Edited {
 	isChanged: boolean;
 	/** Constraints that the dimensions break. */
 	broken: string[];
+	/** Whether the cache is that of the original, though an opened config has another one. */
+	hasOtherCache: boolean;
 	/** Why the page still shows the original, though there is such a model. */
 	unfollowed: string;
 }
@@ -82,9 +85,15 @@ export function withValues(
 	return shortest(design, given);
 }
 
-/** The text of whole dimensions, none of which follows. */
+/** Encodes all dimensions explicitly. */
 export const encodeEdit = (design: Design, { values, tied }: Dimensions): string =>
 	withValues(design, "", { ...values, ...(tied !== null && { tied }) });
+
+/** Ends the edit, and forgets the other keys of a config that was opened. */
+export function closeEdit(): void {
+	forgetKeptKeys();
+	change({ edit: "", sizes: "" });
+}
 
 const lastSound = new Map<number, ModelData>();
 
@@ -99,7 +108,8 @@ export function editedModel(i: number, text: string): Edited {
 	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
 	const broken = [...counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isChanged = !isSame(dimensions, own);
-	const edited = { original, design, dimensions, counts, isChanged, broken };
+	const hasOtherCache = counts.cache === null && design.cache.form !== null;
+	const edited = { original, design, dimensions, counts, isChanged, broken, hasOtherCache };
 	if (!isChanged) {
 		lastSound.delete(i);
 		return { ...edited, model: original, unfollowed: "" };

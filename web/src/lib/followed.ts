@@ -6,8 +6,13 @@ import type { ModelData } from "./data";
 const SEARCHED = ["tour", "copy", "posters", "parallel", "checkpoint", "live"];
 /** The attention that keeps its scores, and copies of keys and values. */
 const WRITTEN = "written";
-/** Rows of whole blocks of this many weights have types by layer. */
+/** Formats with blocks of this many weights have types by layer, and fall back to smaller blocks. */
 const MIXED = 256;
+const SMALL = 32;
+
+/** By format, the rows and columns of a block of weights: a format whose types by weight, or sizes,
+ * follow from nothing else has none. */
+export type Blocks = Record<string, [rows: number, columns: number] | null>;
 
 interface Weight {
 	shape: string[];
@@ -16,7 +21,15 @@ interface Weight {
 interface Known extends ModelData {
 	attention: {
 		of: string;
-		kinds: { heads: string; kvHeads: string; rope: number | null }[];
+		kinds: {
+			kind: string;
+			heads: string;
+			kvHeads: string;
+			keySize: string;
+			valueSize: string;
+			rows: unknown;
+			rope: number | null;
+		}[];
 		ropes: { dim: string }[];
 		alternatives: unknown[];
 	};
@@ -43,24 +56,39 @@ const without = <T>(x: Record<string, T>, names: ReadonlySet<string>): Record<st
 	Object.fromEntries(Object.entries(x).filter(([name]) => !names.has(name)));
 
 /** The formats whose types or padding the other letters change. */
-function unknownFormats(made: Known, own: Known, rowsOf: Record<string, number>): Set<string> {
+function unknownFormats(made: Known, own: Known, blocksOf: Blocks): Set<string> {
 	const traits = ({ attention, experts }: Known) =>
 		JSON.stringify([
 			attention.of,
-			attention.kinds.map((x) => [x.heads, x.kvHeads]),
+			attention.kinds.map((x) => [
+				x.heads,
+				x.kvHeads,
+				x.kind === "MLA" && [x.keySize, x.valueSize, x.rows],
+			]),
 			experts?.kinds.map((x) => [x.experts, x.chosen]),
 		]);
 	const alike = traits(made) === traits(own);
-	const divides = (x: string, rows: number) => Number(x) % rows === 0;
-	const isKnown = (rows: number) =>
-		rows === 1 ||
-		((rows < MIXED || alike) &&
-			own.tiles.every((tile, i) =>
-				tile.shape.every(
-					(n, j) => divides(n, rows) === divides(made.tiles[i]!.shape[j]!, rows),
-				),
-			));
-	return new Set(Object.keys(rowsOf).filter((x) => !isKnown(rowsOf[x]!)));
+	const divides = (n: string, block: number) => Number(n) % block === 0;
+	/** Whether the rows of a weight are whole blocks, of any of these sizes, where its own are. */
+	const keepsType = (sizes: number[]) =>
+		own.tiles.every(({ shape }, i) =>
+			shape.every((n, j) =>
+				sizes.every((x) => divides(n, x) === divides(made.tiles[i]!.shape[j]!, x)),
+			),
+		);
+	const isOfWholeBlocks = ({ tiles }: Known, sizes: [number, number]) =>
+		tiles.every(
+			({ shape }) =>
+				shape.length < 2 ||
+				shape.every((n, j) => divides(n, sizes[j === shape.length - 1 ? 1 : 0])),
+		);
+	const isKnown = (block: [number, number] | null) => {
+		if (!block) return false;
+		const [rows, columns] = block;
+		if (rows > 1) return isOfWholeBlocks(own, block) && isOfWholeBlocks(made, block);
+		return columns === 1 || ((columns < MIXED || alike) && keepsType([SMALL, columns]));
+	};
+	return new Set(Object.keys(blocksOf).filter((x) => !isKnown(blocksOf[x]!)));
 }
 
 /** The layers one by one; none where the other letters do not tell them. */
@@ -81,28 +109,24 @@ function layersOf({ layers, attention }: Known, formats: ReadonlySet<string>): K
 		: { ...layers, kinds: [], order: [] };
 }
 
-/** Whether tensor parallelism over so many GPUs splits the weights as it splits the model's own. */
+/** Whether tensor parallelism over `tp` GPUs splits the weights as it splits the model's own. */
 function splitsAlike(tp: number, made: Known, own: Known): boolean {
 	return own.plate.kinds.every((kind, i) =>
-		kind.weights.every(
-			({ split }, j) =>
-				!split ||
-				(split[1] % tp === 0) === (made.plate.kinds[i]!.weights[j]!.split![1] % tp === 0),
-		),
+		kind.weights.every(({ split }, j) => {
+			const parts = made.plate.kinds[i]!.weights[j]!.split?.[1];
+			return split?.[1] === parts || (split![1] % tp === 0 && parts! % tp === 0);
+		}),
 	);
 }
 
 /** The data for other letters, without what does not follow from them. */
-export function followed(
-	data: ModelData,
-	original: ModelData,
-	rows: Record<string, number>,
-): ModelData {
+export function followed(data: ModelData, original: ModelData, blocks: Blocks): ModelData {
 	const [made, own] = [data as Known, original as Known];
 	const layers = made.plate.order.reduce((n, [, times]) => n + times, 0);
-	if (String(layers) !== made.attention.of)
-		throw new Error(`the arrangement of ${made.attention.of} layers is not known`);
-	const formats = unknownFormats(made, own, rows);
+	const stated = made.letters.find((x) => x.letter === "L")?.value ?? made.attention.of;
+	if ([stated, made.attention.of].some((x) => x !== String(layers)))
+		throw new Error(`the arrangement of ${stated} layers is not known`);
+	const formats = unknownFormats(made, own, blocks);
 	const { sizes, attention } = made;
 	const isWhole = made.attention.of === own.attention.of;
 	const alike = new Map(
@@ -123,6 +147,8 @@ export function followed(
 	const sameRopes = attention.ropes.every((x, i) => x.dim === own.attention.ropes[i]!.dim);
 	return {
 		...without(made, new Set(SEARCHED)),
+		// the bytes of experts are numbers of the original
+		experts: null,
 		facts: { ...made.facts, weights: made.facts.weights.filter((x) => !formats.has(x.dtype)) },
 		tiles: made.tiles.map((x) => ({ ...x, kept: without(x.kept, formats) })),
 		layers: layersOf(made, formats),

@@ -1,7 +1,7 @@
 // Numbers as the library writes them, by the kinds of marks in src/llamath/utils/number_marks.py.
 import { grouped } from "./format";
 
-/** With so many decimals; halves are rounded to even digits, as Python does. */
+/** Writes a number with N decimals; halves are rounded to even digits, as Python does. */
 function fixed(x: number, decimals: number): string {
 	const exact = x.toFixed(decimals + 40);
 	if (!/50{39}$/.test(exact)) return x.toFixed(decimals);

@@ -3,7 +3,7 @@
 // other dimensions.
 import type { ModelData } from "./data";
 import { EXACT, type Expression } from "./expressions";
-import { followed } from "./followed";
+import { type Blocks, followed } from "./followed";
 import { numberText } from "./number_texts";
 
 /** Values of letters. */
@@ -17,8 +17,7 @@ export interface Template extends ModelData {
 	own: Record<string, string>;
 	/** Letters that not all of the data follow. */
 	fixed: string[];
-	/** By format, of how many weights rows are multiples where types are as they are. */
-	rows: Record<string, number>;
+	blocks: Blocks;
 }
 
 /** One set of values, with what was already made of it. */
@@ -37,7 +36,7 @@ const LARGEST = 2n ** 53n - 1n;
 /** Larger numbers are texts. */
 const jsonNumber = (n: bigint) => (n > LARGEST || n < -LARGEST ? String(n) : Number(n));
 
-function compile({ marks, forms, own, fixed: _fixed, rows: _rows, ...data }: Template) {
+function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }: Template) {
 	const numberOf = (form: number, at: Instance): bigint =>
 		(at.numbers[form] ??= evaluate(forms[form]!, at));
 	const evaluate = (x: Expression, at: Instance): bigint => {
@@ -158,6 +157,6 @@ export function instantiate(template: Template, letters: Letters = {}): ModelDat
 	const unknown = changed.find((x) => !(x in own) || template.fixed.includes(x));
 	if (unknown) throw new Error(`the data do not follow the letter ${unknown}`);
 	return changed.length
-		? followed(make({ ...own, ...letters }), original, template.rows)
+		? followed(make({ ...own, ...letters }), original, template.blocks)
 		: original;
 }

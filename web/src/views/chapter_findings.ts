@@ -1,4 +1,4 @@
-// What each chapter of a model's page finds, as a sentence.
+// The finding of each chapter of a model's page, as a sentence.
 import type { ModelData } from "../lib/data";
 import { gibibytes, grouped, shortFileSize } from "../lib/format";
 import { sizesOf } from "../lib/sizing/data";
@@ -9,7 +9,7 @@ import { factsOf } from "./facts/fact_sheet";
 const inWords = (list: string[]) =>
 	[list.slice(0, -1).join(", "), list.at(-1)!].filter(Boolean).join(" and ");
 
-/** What a token passes, costs and leaves. */
+/** The layers that a token passes, its FLOPs, and the cache that it leaves. */
 export function worksFinding(model: ModelData): string {
 	const fact = (name: string) => factsOf(model).rows.find((x) => x.name === name)?.value;
 	const [layers, decode, cache] = ["Layers", "Decode", "KV cache"].map(fact);

@@ -26,7 +26,7 @@ import { PlateSkyline } from "./plate/plate";
 import { plateOf } from "./plate/plate_model";
 import { tallestBar } from "./plate/skyline";
 
-/** Parts of which a page first shows the finding; paper has them. */
+/** Parts that begin folded; paper has all but the shapes. */
 const FOLDED: readonly string[] = ["facts", "configs", "shapes"];
 
 const CHAPTERS = [
@@ -57,7 +57,7 @@ const CHAPTERS = [
 	},
 ] as const satisfies readonly ChapterLink[];
 
-/** Of more than two models nothing is compared. */
+/** Without a comparison, and of equal models, there are no chapters. */
 export const COMPARISON_CHAPTERS: readonly ChapterLink[] =
 	(data.difference as object | null) === null || isSameModel(difference) ? [] : CHAPTERS;
 
@@ -110,7 +110,7 @@ const bothOf = (text: (x: ModelData) => string): string => {
 	return first === second ? `${first} in both` : `${first} → ${second}`;
 };
 
-/** What a chapter finds of both models. */
+/** The finding of a chapter about both models. */
 function Finding({ of }: { of: (typeof CHAPTERS)[number]["id"] }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const fact = (name: string) =>
@@ -125,10 +125,10 @@ function Finding({ of }: { of: (typeof CHAPTERS)[number]["id"] }) {
 	const { gpu, count } = chosenHardware(sizesOf(a!), state);
 	const room = data.models.map((x) => {
 		const { maxBatch } = verdict(settings(x, { ...state, mode: "run" }), gpu);
-		return maxBatch === null ? "any number of" : grouped(maxBatch);
+		return `${maxBatch === null ? "any number of" : grouped(maxBatch)} sequences`;
 	});
 	return (
-		`${count} × ${shortTitle(gpu)} ${count === "1" ? "holds" : "hold"} ${room[0]} sequences ` +
+		`${count} × ${shortTitle(gpu)} ${count === "1" ? "holds" : "hold"} ${room[0]} ` +
 		`of ${grouped(state.context)} tokens with ${a!.name}, ${room[1]} with ${b!.name}`
 	);
 }
@@ -180,7 +180,7 @@ const PARTS: Record<(typeof CHAPTERS)[number]["parts"][number]["id"], () => Comp
 						`shape, ${difference.weights.length} differ`
 					: "No weight has the same shape in both"
 			}
-			lead={`The same place is the same weight; those of equal shape are ${share(
+			lead={`Weights are matched by their place in the model; those of equal shape are ${share(
 				BigInt(difference.shared.parameters),
 				BigInt(difference.totals[1]),
 			)} of ${b!.name}.`}

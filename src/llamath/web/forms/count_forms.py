@@ -58,7 +58,7 @@ class CountForms(Record):
 
     @property
     def structure(self) -> str:
-        """The same text for forms that count the same in the same parts."""
+        """A text that is equal for forms with equal counts in equal parts."""
         return json.dumps(_ordered(self.to_json()))
 
     def count(self, values: Mapping[str, int]) -> tuple[int, int]:

@@ -35,7 +35,7 @@ _MAX_CONFIG_CHARS = 60_000
 MAX_DIM = 2**32 - 1
 _MAX_ROUNDS = 24
 _NUM_LOADS = 4
-"""Of each key, so many other values are loaded."""
+"""The number of other values that are loaded for each key."""
 _TRIED = (*range(9), *(2**i + x for i in range(4, 32) for x in (-1, 0, 1)))
 
 Keys = Mapping[str, Any]
@@ -60,7 +60,7 @@ class FamilyForm(Record):
 
 
 class TracedModel(Record):
-    """What a builder makes of a traced configuration."""
+    """The forms, decisions and reads of a builder on a traced configuration."""
 
     forms: CountForms
     guards: tuple[Guard, ...]

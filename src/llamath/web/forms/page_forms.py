@@ -67,7 +67,7 @@ def build_family_forms() -> dict[str, Any]:
     for x in forms.values():
         design = x["design"]
         keys = {y["key"] for y in design["config"] if y["form"] is None}
-        decided.setdefault(design["type"], set()).update(keys)
+        decided.setdefault(design["type"], set()).update(keys.difference(design["neutral"]))
     for x in forms.values():  # a key that decides in one model is none without effect in another
         design = x["design"]
         design["neutral"] = [y for y in design["neutral"] if y not in decided[design["type"]]]
@@ -102,9 +102,14 @@ def read_dimensions(config: Mapping[str, Any], design: Mapping[str, Any]) -> dic
         elif key not in config:
             if key not in defaults:
                 return None
-        elif (text := {**defaults, **own}.get(key)) is None or json.loads(text) != value:
+        elif (text := {**defaults, **own}.get(key)) is None or not _same(json.loads(text), value):
             return None
     return found
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values of JSON are equal; 0 is not false."""
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
 def evaluated(x: Json, values: Mapping[str, int]) -> int:
@@ -120,6 +125,7 @@ def evaluated(x: Json, values: Mapping[str, int]) -> int:
 def _short(design: Mapping[str, Any]) -> dict[str, Any]:
     """Return a design without the keys of its own configuration that decide nothing."""
     decided = {*design["neutral"], *_WITHOUT_MEANING, *(x["key"] for x in design["defaults"])}
+    decided -= {key for key, _ in design["cache"]["keys"]}
     config = [
         x if x["form"] is None else {**x, "text": ""}
         for x in design["config"]

@@ -37,7 +37,7 @@ class Guard(NamedTuple):
 
 
 class Trace:
-    """What was decided while a model was built of traced numbers."""
+    """The decisions made while a model is built from traced numbers."""
 
     def __init__(self) -> None:
         self.guards: dict[str, Guard] = {}

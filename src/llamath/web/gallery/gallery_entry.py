@@ -55,7 +55,7 @@ def gallery_entry(model: FamilyModel, model_id: str) -> dict[str, Any]:
 
 
 def kinship_entry(slug: str) -> dict[str, Any]:
-    """Return of which earlier preset a preset is made with the fewest changes."""
+    """Return the earlier preset that a preset differs from by the fewest changes."""
     found = ancestor(slug)
     if found is None:
         return {"id": slug, "kin": None}
@@ -161,5 +161,5 @@ def _shapes(model: FamilyModel) -> Iterator[list[Any]]:
                 path,
                 [_number(int(x)) for x in row.weight.shape],
                 copies,
-                COMPONENTS.get(row.group, "ffn"),
+                COMPONENTS[row.group],
             ]

@@ -49,7 +49,7 @@ _COLUMNS = (
     Column("left out", "count", "left_out"),
 )
 _LINK = "models/{id}.html"
-_URL = re.compile(r"https?://[!#-;=?-~]{1,500}")
+_URL = re.compile(r"https?://[!$-.0-;=@-~][!$-;=@-~]{0,500}")
 _MOST_COMPARED = 8
 """The most models of a gallery that has the causes of the difference of each pair."""
 _Written = tuple[dict[str, Any], dict[str, Any] | None]

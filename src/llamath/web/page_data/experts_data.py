@@ -14,7 +14,7 @@ from ...analysis.graph.recorder import record
 from ...analysis.size.memory.gpu_shards import BATCH, ShardedModel, WeightRead
 from ...analysis.size.memory.inference_memory import MemoryCalculator
 from ...core.blocks import MoE
-from ...core.expr import Expr, as_number, product, total
+from ...core.expr import Expr, Power, as_number, product, total
 from ...core.parameter_count import layer_ranges
 from ...core.tree import Block, fold, fold_blocks
 from ...model import FamilyModel
@@ -24,6 +24,8 @@ from .sizing.inference_data import variable
 
 _HUNDREDTHS = 100
 """The expected number of distinct experts is given in hundredths."""
+_GROUPS_OF_STATE = ("key_heads", "state_groups")
+"""What a GPU's part of a recurrent state is split by."""
 
 
 def build_experts(
@@ -64,15 +66,45 @@ def build_experts(
 
 def fixed_letters(model: FamilyModel) -> list[str]:
     """Return the letters that not all data follow: those of the experts and of the choice among
-    them, from which shares are computed, and of heads of which a share is rotated.
+    them, from which shares are computed; of shared experts that are counted; of heads of which a
+    share is rotated, or whose scores have a factor of their own; of the groups of a state; and of a
+    table of positions.
     """
-    rotated = (x for _, x in record(model.tree).nodes() if x.op is rope)
-    shares = [
-        Expr.const(x.shape[-1]) for x in rotated if not Expr.const(x.attributes["rope"].dim).symbols
+    nodes = [x for _, x in record(model.tree).nodes()]
+    blocks = list(fold_blocks(model.tree))
+    moes = [x.block for x in blocks if isinstance(x.block, MoE)]
+    transforms = (y for x in nodes if (y := x.attributes.get("transform")) is not None)
+    numbers = [
+        model.tree.context or 0,
+        *(
+            x.shape[-1]
+            for x in nodes
+            if x.op is rope and not Expr.const(x.attributes["rope"].dim).symbols
+        ),
+        *(y for x in moes for y in (x.experts.n, x.top_k)),
+        *(x.scale.base for x in transforms if isinstance(x.scale, Power)),
+        *(
+            getattr(x.block, name)
+            for x in blocks
+            for name in _GROUPS_OF_STATE
+            if hasattr(x.block, name)
+        ),
     ]
-    blocks = (x.block for x in fold_blocks(model.tree))
-    numbers = (y for x in blocks if isinstance(x, MoE) for y in (x.experts.n, x.top_k))
-    return sorted({y for x in (*shares, *map(Expr.const, numbers)) for y in x.symbols})
+    symbols = {y for x in numbers for y in Expr.const(x).symbols}
+    return sorted(symbols.union(*map(_counts_of_shared, moes)))
+
+
+def _counts_of_shared(moe: MoE) -> frozenset[str]:
+    """Return the letters in the width of shared experts that are a number of them."""
+    dimensions = _dimensions(moe.shared)
+    products = (x.symbols for x in dimensions if len(x.symbols) > 1)
+    others = (x.symbols for x in _dimensions(moe.experts[0]))
+    return frozenset().union(*products).difference(*others)
+
+
+def _dimensions(block: Block | None) -> list[Expr]:
+    weights = [] if block is None else fold(block)
+    return [Expr.const(n) for x in weights for n in x.weight.shape]
 
 
 def _kind(moe: MoE) -> dict[str, Any]:

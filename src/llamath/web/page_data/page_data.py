@@ -39,7 +39,7 @@ from .live.live_data import LiveParts
 from .page_settings import page_settings
 from .parameters_data import build_parameters
 from .plate_data import build_plate
-from .sizing.inference_data import ROOF, fit_rules, gpu_data, kept_as, row_blocks, sizes
+from .sizing.inference_data import ROOF, blocks_by_dtype, fit_rules, gpu_data, kept_as, sizes
 from .sizing.layouts_data import layouts
 from .sizing.training_data import start_of_training, training
 from .tower_data import build_towers
@@ -194,7 +194,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     }
     with marked() as marks:
         data = _marked_data(model.replace(), unmarked_data)  # without its count, which is kept
-        limits = {"fixed": fixed_letters(model), "rows": data.pop("rows")}
+        limits = {"fixed": fixed_letters(model), "blocks": data.pop("blocks")}
         own: dict[str, Any] = marks.own_data(data)
         return own | {"template": marks.encode(data) | limits}
 
@@ -216,7 +216,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         trained["start"] = start_of_training(model, start, parallel["training"])
     # what names the same weights stands together: compression looks back 32 kB
     return {
-        "rows": {name: row_blocks(x) for name, x in memory_by_dtype.items()},
+        "blocks": blocks_by_dtype(memory_by_dtype),
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
         "design": unmarked_data["design"],
@@ -332,6 +332,7 @@ def _quiz(model: FamilyModel) -> dict[str, Any]:
             {
                 "name": safe(x.name),
                 "layer": x.layer,
+                "layers": list(x.layers),
                 "paths": list(x.paths),
                 "adds": _in_letters(x.adds.value, x.exercise).to_expression_json(),
             }

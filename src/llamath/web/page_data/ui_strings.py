@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...analysis.understand.diff.causes import LETTER_CHANGES, LETTER_ORDER, METHOD
+from ...analysis.understand.diff.structural_diff import HEAD_CHANGES
 
 _SETTINGS = {
     "T": "T: tokens of each sequence",
@@ -133,6 +134,6 @@ UI_STRINGS: dict[str, Any] = {
     "refused": _FILE_ERRORS,
     "method": METHOD,
     "order": LETTER_ORDER,
-    "changes": LETTER_CHANGES,
+    "changes": LETTER_CHANGES | {"head": HEAD_CHANGES},
 }
 """All strings by where they are used."""

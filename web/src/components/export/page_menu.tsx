@@ -2,6 +2,7 @@
 // its link, and the posters of a model.
 import "./export.css";
 import { data } from "../../lib/data";
+import { canEdit, editedModel } from "../../lib/editing";
 import { state, writeState } from "../../lib/state";
 import { copyText } from "./clipboard";
 import { countJson, writtenJson, type CountParts, type JsonParts } from "./count_json";
@@ -24,7 +25,12 @@ export function PageMenu({ name }: { name: string }) {
 	).copy;
 	const json = texts.json;
 	// these are of the model as it is published
-	const isEdited = state.edit !== "" && state.sizes !== "";
+	const place = state.view === "b" ? 1 : 0;
+	const isEdited =
+		!isComparison &&
+		state.edit !== "" &&
+		canEdit(place) &&
+		editedModel(place, state.sizes).isChanged;
 	const formats: [string, () => string][] = [
 		["Text", () => texts.text],
 		["Markdown", () => texts.markdown],

@@ -65,10 +65,15 @@ const linkTo = (id: string) =>
 
 const asAttribute = (text: string) => text.replace(/[&<>"]/g, (x) => `&#${x.charCodeAt(0)};`);
 
-/** What shows a section of a gallery's page in another page: the frame, and the script for it. */
+/** Code that embeds a section of a gallery's page in another page: as a frame, and by the script. */
 function snippets(id: string): Record<string, string> {
-	const page = location.href.split("#")[0]!;
-	const model = decodeURIComponent(/([^/]*)\.html$/.exec(page)?.[1] ?? "");
+	const page = location.href.split(/[?#]/)[0]!;
+	const model = decodeURIComponent(
+		page
+			.split("/")
+			.at(-1)!
+			.replace(/\.html$/, ""),
+	);
 	const name = asAttribute(modelName());
 	const link = `<a href="${asAttribute(linkTo(id))}">${name}</a>`;
 	const script = asAttribute(new URL("../embed.js", page).href);

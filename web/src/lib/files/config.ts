@@ -6,13 +6,23 @@ import { value } from "../expressions";
 import { refuseOther, type FormatData } from "./headers";
 import { configOfParams, isParams } from "./params";
 import { shellWord } from "./shell_word";
-import { FileError, fileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
+import {
+	canonicalJson,
+	FileError,
+	fileError,
+	parseStrictJson,
+	refuse,
+	refuseIf,
+	type Json,
+} from "./strict_json";
 
 const MAX_CONFIG_BYTES = 32 * 2 ** 20;
 const MAX_CONFIG_VALUES = 2 ** 19;
 const MAX_LAYERS = 100_000n;
 /** More types of models are not listed in a message. */
 const MAX_TYPES = 8;
+/** More problems are not collected. */
+const MAX_PROBLEMS = 20;
 const TIED = "tie_word_embeddings";
 
 type Config = Map<string, Json>;
@@ -40,19 +50,6 @@ export function forgetKeptKeys(): void {
 export const isConfig = (file: File): boolean => /\.json$/i.test(file.name) && !isIndex(file);
 /** An index, also where a browser has numbered a second download. */
 export const isIndex = (file: File): boolean => /\.index( ?\(\d+\))?\.json$/i.test(file.name);
-
-/** JSON whose equality is that of the values. */
-function canonicalJson(x: Json): string {
-	if (x instanceof Map)
-		return `{${[...x]
-			.sort(([a], [b]) => (a < b ? -1 : 1))
-			.map(([key, y]) => `${JSON.stringify(key)}:${canonicalJson(y)}`)
-			.join(",")}}`;
-	if (Array.isArray(x)) return `[${x.map(canonicalJson).join(",")}]`;
-	return typeof x === "string"
-		? JSON.stringify(x)
-		: String(typeof x === "bigint" ? Number(x) : x);
-}
 
 /** JSON as it is written in a config, whole numbers with all digits. */
 function jsonText(x: Json, indent = "  "): string {
@@ -96,6 +93,7 @@ function readDimensions(
 	const values: Record<string, bigint> = {};
 	const problems: FileError[] = [];
 	const problem = (why: string, key: string, ...more: unknown[]) => {
+		if (problems.length >= MAX_PROBLEMS) return;
 		const error = fileError(why, key.slice(0, 80), ...more);
 		error.place = key;
 		problems.push(error);

@@ -1,4 +1,4 @@
-// What is to say of each line of a config that is being typed.
+// Notes on the lines of a config as it is typed.
 import type { Design, Dimensions } from "../design";
 import { value } from "../expressions";
 import { grouped } from "../format";
@@ -8,8 +8,6 @@ import { FileError } from "./strict_json";
 
 /** A config longer than this is opened as a file, not typed. */
 export const MAX_TYPED = 65_536;
-/** More lines are not marked. */
-const MAX_NOTES = 20;
 
 export interface LineNote {
 	/** From 0; the first one where the whole text is meant. */
@@ -25,7 +23,7 @@ export interface TypedConfig {
 
 /** The line of a key at any depth; the first line for one that is missing. */
 function lineOfKey(text: string, key: string): number {
-	const at = text.indexOf(`${JSON.stringify(key)}`);
+	const at = text.indexOf(JSON.stringify(key));
 	return at < 0 ? 0 : lineAt(text, at);
 }
 
@@ -53,7 +51,7 @@ export function readTyped(
 			line: lineOf(text, x),
 			text: x.message,
 		}));
-		return { dimensions: null, notes: notes.slice(0, MAX_NOTES) };
+		return { dimensions: null, notes };
 	}
 }
 

@@ -121,3 +121,22 @@ export function parseStrictJson(bytes: Uint8Array, maxValues: number): Json {
 		throw error;
 	}
 }
+
+/** JSON whose equality is that of the values. */
+export function canonicalJson(x: Json): string {
+	if (x instanceof Map)
+		return `{${[...x]
+			.sort(([a], [b]) => (a < b ? -1 : 1))
+			.map(([key, y]) => `${JSON.stringify(key)}:${canonicalJson(y)}`)
+			.join(",")}}`;
+	if (Array.isArray(x)) return `[${x.map(canonicalJson).join(",")}]`;
+	return typeof x === "string"
+		? JSON.stringify(x)
+		: String(typeof x === "bigint" ? Number(x) : x);
+}
+
+const MAX_SMALL = 10_000;
+
+/** Whether two texts are of the same value. */
+export const isSameJson = (a: string, b: string): boolean =>
+	canonicalJson(parser(a, MAX_SMALL)()) === canonicalJson(parser(b, MAX_SMALL)());

@@ -157,7 +157,7 @@ export function Total({ result, values }: { result: Result; values: Dimensions["
 	);
 }
 
-/** What the numbers mean in bytes: the weights in 16 and 8 bits, and the cache of a context. */
+/** The bytes of the weights in 16 bits and of the KV cache. */
 export function Bytes({ result, values }: { result: Result; values: Dimensions["values"] }) {
 	const { context } = useAppState("context");
 	const weights = 2n * result.total;
@@ -360,7 +360,7 @@ function Designer({
 }) {
 	const state = useAppState("like", "sizes", "target");
 	const current = decodeSizes(design, state.sizes);
-	const kept = keptKeys.like === state.like ? keptKeys.entries : new Map<string, string>();
+	const kept = keptKeys.like === state.like ? keptKeys.entries : undefined;
 	const result = evaluateDesign(design, current, kept);
 	const own = useMemo(() => evaluateDesign(design, decodeSizes(design, "")), [design]);
 	const isBroken = result.broken.length > 0;
@@ -370,7 +370,7 @@ function Designer({
 		<>
 			<div class="wrap hero">
 				<h1>
-					{kept.size
+					{kept?.size
 						? `${keptKeys.name}, counted like ${name}`
 						: `Design a model like ${name}`}
 				</h1>
@@ -469,7 +469,7 @@ function Designer({
 				topic="Configuration"
 				title="config.json with these dimensions"
 				lead={
-					kept.size
+					kept?.size
 						? `Keys that change no weight are those of ${keptKeys.name}.`
 						: undefined
 				}

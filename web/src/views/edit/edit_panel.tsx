@@ -7,9 +7,15 @@ import { copyText } from "../../components/export/clipboard";
 import { data } from "../../lib/data";
 import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
 import { editCauses } from "../../lib/edit_causes";
-import { editedDimensions, encodeEdit, withValues, type Edited } from "../../lib/editing";
+import {
+	closeEdit,
+	editedDimensions,
+	encodeEdit,
+	withValues,
+	type Edited,
+} from "../../lib/editing";
 import { notation } from "../../lib/expressions";
-import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
+import { keptKeys } from "../../lib/files/config";
 import { readTyped, type LineNote } from "../../lib/files/config_notes";
 import type { FormatData } from "../../lib/files/headers";
 import { compactCount, grouped, signed } from "../../lib/format";
@@ -74,11 +80,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					>
 						Reset
 					</button>
-					<button
-						type="button"
-						class="button"
-						onClick={() => (forgetKeptKeys(), change({ edit: "", sizes: "" }))}
-					>
+					<button type="button" class="button" onClick={closeEdit}>
 						Close
 					</button>
 				</div>
@@ -93,7 +95,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					</div>
 					<div class="edit-result" aria-live="polite" data-numbers>
 						{isStale && edit === "text" && (
-							<p class="edit-note">Of the last text that made a model:</p>
+							<p class="edit-note">Results of the last valid config:</p>
 						)}
 						{broken.length ? (
 							<ul class="broken">
@@ -109,6 +111,12 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						)}
 					</div>
 				</div>
+				{edited.hasOtherCache && (
+					<p class="edit-note" role="status">
+						The cache, the attention and the memory below are those of {original.name}:
+						keys of {keptKeys.name} that decide the cache differ.
+					</p>
+				)}
 				{edited.unfollowed && !broken.length && (
 					<p class="edit-note" role="status">
 						The pictures and sizes below are those of {original.name} as published:{" "}
@@ -135,7 +143,7 @@ function Change({ edited }: { edited: Edited }) {
 	return (
 		<>
 			<p class="caption" data-part="edit-delta">
-				{signed(delta)} beside {original.name}
+				{signed(delta)} compared to {original.name}
 			</p>
 			<Waterfall
 				names={[original.name, "edited"]}
@@ -275,7 +283,7 @@ function ConfigText({
 					</li>
 				))}
 			</ul>
-			{keptKeys.name && keptKeys.entries.size > 0 && (
+			{keptKeys.like === (state.view === "b" ? "b" : "a") && keptKeys.entries.size > 0 && (
 				<p class="caption">Keys that change no weight are those of {keptKeys.name}.</p>
 			)}
 			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
@@ -285,6 +293,6 @@ function ConfigText({
 	);
 }
 
-/** What an edited page says instead of its name. */
+/** The title of an edited page. */
 export const editedTitle = ({ original, counts }: Edited): string =>
 	`${original.name}, edited: ${compactCount(counts.total)}`;

@@ -1,4 +1,4 @@
-// What a picture of a layer says of the same layer before an edit: outlines of its matrices, and
+// A layer compared with the same layer before an edit: outlines of its matrices, and
 // their sizes in brackets.
 import type { ModelData } from "../../lib/data";
 import { sizeElsewhere, useText } from "../compare/layer_difference";

@@ -13,7 +13,7 @@ import type { State } from "../../lib/state";
 
 export interface Question {
 	name: string;
-	/** What the address says of it. */
+	/** The dimensions as the address has them. */
 	sizes: string;
 	to: Dimensions;
 }
@@ -41,7 +41,7 @@ export function classicQuestions(design: Design): Question[] {
 	);
 	if (own.tied !== null)
 		found.push({
-			name: own.tied ? "a head of its own" : "a tied head",
+			name: own.tied ? "an untied head" : "a tied head",
 			sizes: withValues(design, "", { tied: !own.tied }),
 		});
 	return found

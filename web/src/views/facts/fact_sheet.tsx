@@ -165,7 +165,7 @@ function ActiveBar({
 /** A text whose numbers stay with their units. */
 const withUnits = (text: string): string => text.replace(/(\d) (?=\p{L})/gu, "$1\u00a0");
 
-/** What "Count it yourself" asks for. */
+/** Facts that "Count it yourself" asks for. */
 const ASKED = ["KV cache", "Decode"];
 
 /** The rows of facts, with the sizes of the weights where these are not elsewhere. */

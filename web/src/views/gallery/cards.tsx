@@ -24,7 +24,7 @@ export function Cards({ models }: { models: Entry[] }) {
 	);
 }
 
-/** What the colours of the pictures mean. */
+/** A legend of the colours in the pictures. */
 export function ColourKey() {
 	return (
 		<p class="key cards-key" aria-hidden="true">

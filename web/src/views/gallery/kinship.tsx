@@ -17,7 +17,7 @@ const byDate = (a: Entry, b: Entry) =>
 	Number(a.total) - Number(b.total) ||
 	a.id.localeCompare(b.id);
 
-/** What a model is, in words. */
+/** Describes a model in words. */
 function kinText({ name, kin }: Entry): string {
 	if (!kin) return name;
 	const texts = kin.changes.map((x) => x[1]);

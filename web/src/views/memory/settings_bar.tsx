@@ -61,7 +61,7 @@ export function SettingsBar({ models }: { models: readonly ModelData[] }) {
 	);
 }
 
-/** What the settings come to: of one model where it runs, of two what each takes. */
+/** The answer of the settings: where one model runs, or the memory of each of two. */
 function answerTo(models: readonly ModelData[], state: SizingSettings) {
 	if (state.mode === "train" || models.length > 1)
 		return models

@@ -217,7 +217,7 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 	);
 }
 
-/** What the bar asks; what few people change is in a menu. */
+/** The controls of the bar; those that few people change are in a menu. */
 export function SettingsControls({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const { count } = chosenHardware(sizesOf(models[0]!), state);

@@ -336,17 +336,19 @@ export function Skyline({ plate, width, barHeight, most, before, open, choose }:
 				</g>
 			))}
 			{before &&
-				bars.map((i) => {
-					const kind = before.kinds[kindAt(before, Math.min(i, numLayers(before) - 1))]!;
-					const h = Math.min(barHeight, Number(kind.sizes.parameters) * unit);
-					return (
-						<path
-							key={`b${i}`}
-							class="before"
-							d={`M${layerX(i)} ${base - h}h${barWidth}`}
-						/>
-					);
-				})}
+				bars
+					.filter((i) => i < numLayers(before))
+					.map((i) => {
+						const kind = before.kinds[kindAt(before, i)]!;
+						const h = Math.min(barHeight, Number(kind.sizes.parameters) * unit);
+						return (
+							<path
+								key={`b${i}`}
+								class="before"
+								d={`M${layerX(i)} ${base - h}h${barWidth}`}
+							/>
+						);
+					})}
 			{kindHeight > 0 &&
 				bars.map((i) => (
 					<rect

@@ -3,9 +3,12 @@ import { useContext, useId, useState } from "preact/hooks";
 import { grouped } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { answerTo } from "../../lib/question";
+import { state as appState } from "../../lib/state";
 import type { LayerLayout } from "../plate/layout";
 import type { Comparison } from "../plate/measure";
-import { AskingOf, type Asking, type Item } from "./quiz_data";
+import { openPlace } from "../plate/plate";
+import { firstOfKind, kindAt, plateOf } from "../plate/plate_model";
+import { AskingOf, type Asking } from "./quiz_data";
 
 /** The text in whose place a field stands: as wide as the largest number. */
 const FIELD = "0,000,000,000";
@@ -13,17 +16,18 @@ const HEIGHT = 20;
 
 export const isField = (text: string): boolean => text.startsWith(FIELD);
 
-/** The part that a weight of the opened layer is of; with its size there are several. */
-function partWith({ quiz }: Asking, paths: readonly string[], size?: bigint): number {
-	const isOne = (x: Item) =>
-		x.part !== null &&
-		/^\d+$/.test(x.part.layer) &&
-		x.part.paths.some((y) => paths.includes(y)) &&
-		(size === undefined || answerTo(quiz.model, x.question) === size);
-	return quiz.items.findIndex(isOne);
+/** The part of a weight in the opened layer; layers of other kinds may have it in other sizes. */
+function partWith({ quiz }: Asking, paths: readonly string[]): number {
+	const plate = plateOf(quiz.model);
+	const open = openPlace(quiz.model, appState.layer);
+	if (typeof open !== "number") return -1;
+	const layer = String(firstOfKind(plate, kindAt(plate, open)));
+	return quiz.items.findIndex(
+		(x) => x.part?.layers.includes(layer) && x.part.paths.some((y) => paths.includes(y)),
+	);
 }
 
-/** What the layout leaves room for: a field for each matrix and for the first norm. */
+/** Room in the layout for a field of each matrix and of the first norm. */
 export function roomForFields(asking: Asking | null): Comparison | undefined {
 	if (!asking) return undefined;
 	const isAsked = (paths: string[]) => partWith(asking, paths) >= 0;
@@ -131,7 +135,7 @@ function Field({
 	const id = useId();
 	if (quiz.isKnown(item))
 		return (
-			<b class="quiz-known tabular" data-field={path}>
+			<b class="quiz-known tabular" data-field={path} data-item={item.key}>
 				{grouped(answerTo(quiz.model, item.question))}
 			</b>
 		);
@@ -153,6 +157,7 @@ function Field({
 				id={id}
 				class={`quiz-input${now === at ? " here" : ""}`}
 				data-field={path ?? item.key}
+				data-item={item.key}
 				type="text"
 				value={text}
 				maxLength={60}

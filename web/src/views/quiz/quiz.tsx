@@ -50,7 +50,7 @@ export function QuizButton({ model }: { model: ModelData }) {
 	);
 }
 
-/** What stands in it knows the question that is asked. */
+/** Gives the views inside it the question that is asked. */
 export function WithQuiz({ model, children }: { model: ModelData; children: ComponentChildren }) {
 	const quiz = useQuiz(model);
 	const [at, go] = useState(0);
@@ -91,13 +91,10 @@ function leaveOnEscape(event: KeyboardEvent): void {
 }
 
 /** Opens the layer that has a part, unless the open one has it. */
-function openPart({ part }: Item): void {
+function openPart({ key, part }: Item): void {
 	const layer = part?.layer && parseLayer(part.layer);
 	if (layer === undefined || layer === "" || !part?.layer) return;
-	const isDrawn = part.paths.some((x) =>
-		document.querySelector(`[data-field="${CSS.escape(x)}"]`),
-	);
-	if (part.paths.length && isDrawn) return;
+	if (part.paths.length && document.querySelector(`[data-item="${key}"]`)) return;
 	if (typeof layer === "number") change({ layer, zoom: "" }, true);
 }
 

@@ -1,4 +1,4 @@
-// What "Count it yourself" asks of a model, which of it a link asks for, and what was answered.
+// The questions of "Count it yourself", those that a link asks for, and the answers so far.
 import { createContext } from "preact";
 import { useContext, useMemo } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
@@ -11,16 +11,18 @@ export interface Part extends Question {
 	name: string;
 	/** A layer that has it, or embedding or head; empty: the whole model. */
 	layer: string;
+	/** The first of each kind of layers that has it in this size. */
+	layers: string[];
 	/** Of its weights; without any, a layer or the whole model. */
 	paths: string[];
-	/** What it adds to the total, in all layers. */
+	/** The parameters that it adds to the total, in all layers. */
 	adds: Expression;
 }
 
 interface QuizData {
 	/** The model as a link names it. */
 	id: string;
-	/** What of the model is counted, if that is not the whole. */
+	/** Says that only the text model is counted; else empty. */
 	note: string;
 	exercises: Question[];
 	parts: Part[];
@@ -94,7 +96,9 @@ const readLog = (log: string): Try[] =>
 
 function add(key: string, text: string): void {
 	// an underscore groups digits
-	const next: Try[] = [...readLog(appState.answers), [key, text.replaceAll("_", "").trim()]];
+	const answer = text.replaceAll("_", "").trim();
+	if (!answer) return;
+	const next: Try[] = [...readLog(appState.answers), [key, answer]];
 	const write = () => next.map((x) => x.join("-")).join("_");
 	while (write().length > LONGEST_LOG) next.shift();
 	change({ answers: write() });
@@ -113,7 +117,7 @@ const NOTHING: Done = { wrong: [], isRight: false, isShown: false, last: null };
 export interface Quiz {
 	model: ModelData;
 	items: readonly Item[];
-	/** What in the link this page has not. */
+	/** Words of the link that this page does not have. */
 	wrong: readonly string[];
 	chosen: readonly number[];
 	done: (item: Item) => Done;
@@ -199,5 +203,5 @@ export interface Asking {
 
 export const AskingOf = createContext<Asking | null>(null);
 
-/** Whether somebody counts: what the numbers are is then hidden. */
-export const useIsAsking = (): boolean => useAppState("quiz").quiz !== "";
+/** Whether somebody counts: the numbers are hidden then. */
+export const useIsAsking = (): boolean => useContext(AskingOf) !== null;

@@ -86,7 +86,8 @@ def _cached_inputs(node: Node) -> CachedTensor:
 
 def _describe_causal_conv(node: Node) -> str:
     apart = "" if node.attributes["dilation"] == 1 else f", {node.attributes['dilation']} apart"
-    return f"causal convolution over {int(node.weights[0].shape[1])} tokens{apart} per channel"
+    tokens = as_number(node.weights[0].shape[1])
+    return f"causal convolution over {tokens} tokens{apart} per channel"
 
 
 causal_conv = Operation(

@@ -45,6 +45,7 @@ class PlatePart(Record):
     exercise: Exercise
     name: str
     layer: str  # one that has it, or embedding or head; empty: the whole model
+    layers: tuple[str, ...] = ()  # the first of each kind of layers that has it in this size
     paths: tuple[str, ...]  # of its weights in that layer; empty: the layer, or the whole model
     adds: Account  # in all layers; nothing for a layer or the whole model, whose parts add
 
@@ -101,6 +102,11 @@ def _weight_parts(study: ModelStudy) -> Iterator[PlatePart]:
                 ),
                 name=_spoken(name),
                 layer=_layer(section),
+                layers=tuple(
+                    _layer(x)
+                    for x, own in alike
+                    if _account(study, x, own).value == _account(study, section, rows).value
+                ),
                 paths=tuple(x.pattern for x in rows),
                 adds=study.weights(partial(_is_chosen, chosen)),
             )
@@ -214,13 +220,16 @@ def quiz_text(study: ModelStudy) -> Iterator[str]:
     """Yield what the questions are about."""
     asked = len(quiz_exercises(study))
     yield f"{asked} questions about the sizes of {study.name}, its bytes, its cache and its FLOPs."
-    yield "The page of the model asks the same under the same numbers, and for each part of it."
+    yield (
+        "The page of the model has these exercises under the same numbers, and a question for each "
+        "part of the picture."
+    )
     if note := part_note(study):
         yield note
 
 
 def part_note(study: ModelStudy) -> str:
-    """Return what of a model is counted, if that is not the whole."""
+    """Return a note that only the text model is counted, or an empty text."""
     is_whole = study.model.text is study.model
     return "" if is_whole else f"All questions are about the text model of {study.name}."
 

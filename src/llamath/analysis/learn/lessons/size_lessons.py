@@ -136,7 +136,7 @@ def _context_exercises(study: ModelStudy) -> Iterator[Exercise]:
     C, d = study.context, study.width
     total = study.weights()
     learned = study.tree.positions is not None
-    if not learned:
+    if not learned and study.tree.context:
         yield asker.ask(
             "double",
             f"{study.name} reads up to C = {C:,} tokens. A copy of it reads twice as many, with "

@@ -5,10 +5,11 @@ states, sharded by ZeRO.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import prod
 from typing import NamedTuple
 
-from ....core.expr import Expr, minimum, product, total, written_ceil_div
+from ....core.expr import Expr, larger, minimum, product, total, written_ceil_div
 from ....questions.layout import Layout
 from ...storage.memory_line import MemoryLine
 from ...storage.parallel_layout import WeightShard
@@ -165,9 +166,9 @@ def zero3_gather_buffers(
     """
     if layout.zero < 3 or layout.replicas == 1 or not layers:
         return []
-    largest = max(
-        sum(_weight_bytes(x, state.weight_sizes) * x.copies for x in layer) for layer in layers
-    )
+    sizes = [[_weight_bytes(x, state.weight_sizes) * x.copies for x in layer] for layer in layers]
+    kinds = {tuple(map(int, each)): sum(each) for each in sizes}
+    largest = reduce(larger, kinds.values())
     outside = sum(
         _weight_bytes(x, state.weight_sizes) * x.copies
         for x in state.shards

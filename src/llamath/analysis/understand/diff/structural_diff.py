@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 from .weight_terms import WeightTerm
 
+HEAD_CHANGES = ("head tied to the embedding", "head no longer tied")
+
 _NAMES = {
     "attention": "different attention",
     "mlp": "different FFN",
@@ -103,8 +105,8 @@ def _head_cause(a: list[WeightTerm], b: list[WeightTerm]) -> str:
     if theirs is None:
         return "no head"
     if theirs.tied:
-        return "head tied to the embedding"
-    return "a head" if ours is None else "head no longer tied" if ours.tied else "different head"
+        return HEAD_CHANGES[0]
+    return "a head" if ours is None else HEAD_CHANGES[1] if ours.tied else "different head"
 
 
 def _mixer_names(terms: list[WeightTerm]) -> str:

@@ -251,12 +251,23 @@ def _codecs(found: MemoryCalculator) -> dict[str, str]:
     }
 
 
-def row_blocks(found: MemoryCalculator) -> int:
-    """Return the weights of a row that are stored together at most: types depend on whether rows
-    are multiples of it.
+def blocks_by_dtype(
+    memory_by_dtype: Mapping[str, MemoryCalculator],
+) -> dict[str, list[int] | None]:
+    """Return the rows and columns of a block of weights under each dtype: types, and bytes of an
+    element, depend on whether weights are whole blocks. None for the blocks of the model itself,
+    which say which weights have them.
     """
+    found: dict[str, list[int] | None] = {name: _block(x) for name, x in memory_by_dtype.items()}
+    own = next(iter(found))
+    return found if found[own] == [1, 1] else found | {own: None}
+
+
+def _block(found: MemoryCalculator) -> list[int]:
     codecs = () if found.storage is None else {x.codec for x in found.storage.weights}
-    return max((DTYPES[x].block if x in DTYPES else _GROUP for x in codecs), default=1)
+    if codecs and not all(x in DTYPES for x in codecs):
+        return [_GROUP, _GROUP]
+    return [1, max((DTYPES[x].block for x in codecs), default=1)]
 
 
 def _kv(name: str) -> dict[str, Any]:
