@@ -54,8 +54,8 @@ def command(
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
     Several models are each compared with the first. --set changes the last model; with a single
-    MODEL it shows the effect of the change. -o draws the waterfall chart. --nearest says of which
-    presets the MODEL is made with the fewest changes.
+    MODEL it shows the effect of the change. -o draws the waterfall chart. --nearest lists the
+    presets that differ from MODEL by the fewest changes.
     """
     from ..analysis.understand.diff.model_diff import DiffReport
     from ..api import diff

@@ -38,7 +38,7 @@ class StoredDtype(Record):
 
 
 class ModelCard(Record):
-    """What is in the files of a checkpoint that match their config."""
+    """Facts of a checkpoint whose files match its config."""
 
     name: str
     description: str
@@ -90,7 +90,7 @@ class ModelCard(Record):
                 "",
                 _escaped(self.description),
                 "",
-                "| what | in these files |",
+                "| what | in these files and their config |",
                 "| --- | --- |",
                 *rows,
                 "",

@@ -31,7 +31,7 @@ def main() -> None:
     """Verify the checkpoints of the files that are named; the worst exit code is the hook's."""
     worst = 0
     for path in checkpoints(sys.argv[1:]):
-        sys.argv[1:] = ["verify", "--", path]
+        sys.argv[1:] = ["verify", "--", os.path.join(os.curdir, path)]
         try:
             llamath()
         except SystemExit as end:

@@ -14,6 +14,8 @@ COMPONENTS = {
     "attention": "attn",
     "mixer": "attn",
     "mlp": "ffn",
+    "other": "ffn",
+    "": "ffn",
     "experts": "experts",
     "router": "router",
     "norm": "norm",
@@ -64,13 +66,13 @@ def model_bars(model: FamilyModel) -> ModelBars:
 
 
 def used_copies(model: FamilyModel) -> Mapping[str, tuple[int, int]]:
-    """Return of each weight of experts, by its pattern in a layer, how many copies one token uses,
-    and how many there are.
+    """Return the active and all copies of each weight that a token does not use whole, by its
+    pattern in a layer.
     """
     return {
         x.pattern.removeprefix("layers.{l}."): (int(x.active), int(x.copies))
         for x in fold(model.tree)
-        if x.num_experts
+        if int(x.active) != int(x.copies)
     }
 
 
@@ -94,7 +96,7 @@ def _bar(section: Section, used: Mapping[str, tuple[int, int]]) -> Bar:
     parts: dict[str, list[int]] = {}
     times = 1 if section.name == "layers" else int(section.times)
     for row in section.rows:
-        component = COMPONENTS.get(row.group, "ffn")
+        component = COMPONENTS[row.group]
         n = row.parameters * times
         whole, active = parts.setdefault(component, [0, 0])
         some, copies = used.get(row.pattern, (1, 1))

@@ -15,7 +15,7 @@ from ....model import FamilyModel
 from ....render.report import Report
 from ....render.tables import Column, Part, Table, Text
 from ....utils.errors import safe
-from ....utils.number_format import format_count, format_signed, short_count
+from ....utils.number_format import format_count, format_short_signed, format_signed
 from ....utils.record_type import Record
 from ..preset_list import UNKNOWN
 from .causes import Cause
@@ -71,7 +71,7 @@ class Relative(Record):
         return self.number_of(BLOCK), self.number_of(RULE), self.number_of(SIZE)
 
     def text(self, name: str) -> str:
-        """What a model of this name is, in words."""
+        """A sentence that derives a model of this name from the preset."""
         own = safe(self.name, 60)
         if not self.changes:
             return f"{name} is {own}"
@@ -96,12 +96,12 @@ class KinshipReport(Report):
 
     @property
     def summary(self) -> str:
-        """What the model is, from the nearest preset."""
+        """The changes from the nearest preset, as a sentence."""
         return self.relatives[0].text(safe(self.model.name, 60))
 
     @property
     def headline(self) -> str:
-        """How many presets were compared."""
+        """A title with the number of compared presets."""
         found = format_count(self.compared, "preset")
         return f"{safe(self.model.name, 60)}: the nearest of {found} by architecture"
 
@@ -128,17 +128,13 @@ class KinshipReport(Report):
 
 def _causes(x: Relative) -> str:
     largest = sorted(x.causes, key=lambda y: -abs(y.delta))
-    return _joined([f"{y.cause} {_short_signed(y.delta)}" for y in largest], 4)
+    return _joined([f"{y.cause} {format_short_signed(y.delta)}" for y in largest], 4)
 
 
 def _joined(texts: Sequence[str], limit: int) -> str:
     """Return texts whose numbers have commas; of many, the first ones."""
     more = len(texts) - limit
     return "; ".join(texts[:limit]) + (f"; {more:,} more" if more > 0 else "")
-
-
-def _short_signed(n: int) -> str:
-    return f"{'−' if n < 0 else '+'}{short_count(abs(n))}"
 
 
 def nearest_presets(model: FamilyModel, most: int = NEAREST) -> KinshipReport:
@@ -221,7 +217,7 @@ def _is_before(a: Preset, b: Preset) -> bool:
 
 
 class FirstUse(Record):
-    """What a preset was the first one to have, among those whose dates are known."""
+    """A block or rule, and the earliest dated preset that has it."""
 
     what: str
     preset: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, TypeGuard
+from weakref import WeakKeyDictionary
 
 from ....core.attention_facts import attention_kind
 from ....core.blocks import MLP, TOWER_FIELDS, AttentionBase, Decoder, MoE
@@ -22,7 +23,7 @@ from .causes import CAUSE_TITLES
 
 YES, NO, UNKNOWN = "yes", "none", "unknown"
 BLOCK, RULE, SIZE = "block", "rule", "size"
-"""What a change is of: blocks and their weights; rules of the forward pass; numbers."""
+"""Kinds of changes: blocks and their weights; rules of the forward pass; numbers."""
 _NOT_TRAITS = frozenset({"layers", "width", "vocab", "context", "kept_logits", *TOWER_FIELDS})
 """Fields of a decoder that are sizes, or traits of their own."""
 _BY_PARENT = (".class", ".pattern")
@@ -119,7 +120,7 @@ class Structure:
 
     @property
     def key(self) -> frozenset[tuple[str, Values]]:
-        """What equal structures have in common."""
+        """Key by which equal structures are found."""
         return frozenset(self.values.items())
 
 
@@ -238,9 +239,18 @@ def model_traits(model: FamilyModel) -> Traits:
     )
 
 
+_known_changes: WeakKeyDictionary[Structure, dict[Structure, tuple[Change, ...]]] = (
+    WeakKeyDictionary()
+)
+"""The changes from structures to one that still lives."""
+
+
 def trait_changes(a: Traits, b: Traits) -> tuple[Change, ...]:
     """Return the changes that make a's architecture b's: of blocks, of rules, of sizes."""
-    changes = {x.trait: x for x in _structure_changes(a.structure, b.structure)}
+    known = _known_changes.setdefault(b.structure, {})
+    if a.structure not in known:
+        known[a.structure] = _structure_changes(a.structure, b.structure)
+    changes = {x.trait: x for x in known[a.structure]}
     kinds = {x.structure.values["mixer"] for x in (a, b) if "mixer" in x.structure.values}
     hidden = {"K"} if len(kinds) > 1 or frozenset(("MHA",)) in kinds else set()
     for letter in (a.sizes.keys() & b.sizes.keys()) - hidden:
@@ -253,7 +263,6 @@ def trait_changes(a: Traits, b: Traits) -> tuple[Change, ...]:
     return tuple(sorted(changes.values(), key=lambda x: (order.index(x.kind), x.trait)))
 
 
-@cache
 def _structure_changes(a: Structure, b: Structure) -> tuple[Change, ...]:
     """Return the changes of traits; several of one name are one."""
     ours, theirs = a.values, b.values
@@ -267,7 +276,7 @@ def _structure_changes(a: Structure, b: Structure) -> tuple[Change, ...]:
         before, after = (x.get(path, frozenset((NO,))) for x in (ours, theirs))
         if before == after or UNKNOWN in before | after:
             continue
-        # what a new block has beside what each of its kind has is a change of its own
+        # an option of a new block that not every block of its kind has is a change of its own
         is_option = (
             path in b.options - _COMMON
             and path not in ours
@@ -356,7 +365,7 @@ def _text(values: Values) -> str:
 
 
 def _number(x: float) -> str:
-    return f"{x:,.0f}" if x == int(x) or abs(x) >= 10**6 else f"{float(x):g}"
+    return f"{int(x):,}" if x == int(x) else f"{float(x):,}"
 
 
 _NOTABLE = frozenset(

@@ -189,8 +189,9 @@ def _flow(
         gap = 0.0 if min(width, height) < 2.5 else 1.0 if min(width, height) < 9 else GAP
         columns = 1
         if matrix.copies > 1:
-            most = max(1, int((room + gap) / (width + gap)))
-            even = [n for n in range(most, most // 2, -1) if matrix.copies % n == 0]
+            most = min(matrix.copies, max(1, int((room + gap) / (width + gap))))
+            drawn = range(most, most // 2, -1) if matrix.copies <= _MOST_TILES else ()
+            even = [n for n in drawn if matrix.copies % n == 0]
             columns = min(matrix.copies, even[0] if even else most)
         rows = -(-matrix.copies // columns)
         wide, high = columns * (width + gap) - gap, rows * (height + gap) - gap

@@ -1,4 +1,4 @@
-"""What a poster says of a model: its words, numbers and matrices."""
+"""The text, the numbers and the matrices of a poster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def name_of(facts: FactSheet) -> str:
 
 
 def size_note(facts: FactSheet) -> str:
-    """Return what stands below the count."""
+    """Return the line below the count."""
     if not facts.model.parameters.has_sparse_layers:
         return f"parameters ({short_count(facts.total)})"
     return f"parameters, {short_count(facts.active)} active for each token"
@@ -110,7 +110,7 @@ def shares_of(facts: FactSheet) -> list[tuple[str, str, str]]:
     """Return component, name and share of the parameters, the largest first."""
     sizes: dict[str, int] = {}
     for group, n in facts.model.count.groups.items():
-        component = COMPONENTS.get(group, "ffn")
+        component = COMPONENTS[group]
         sizes[component] = sizes.get(component, 0) + n
     groups = [x for x, n in facts.model.count.groups.items() if n]
     names = _NAMES | {"attn": _mixer_name(facts, groups), "vision": senses_of(facts).capitalize()}
@@ -160,7 +160,7 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
     tiles: dict[tuple[int, int], list[tuple[int, int]]] = {}
     sizes: dict[str, int] = {}
     for row in section.rows:
-        component = COMPONENTS.get(row.group, "ffn")
+        component = COMPONENTS[row.group]
         sides = [int(x) for x in row.weight.shape if int(x) != 1]
         if not row.parameters or len(sides) < 2 or component == "norm":
             continue
@@ -177,8 +177,9 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
             groups.setdefault(key, [])
         else:
             name = row.pattern.removesuffix(".weight").rpartition(".")[2]
+            some, of = used.get(row.pattern, (1, 1))
             groups.setdefault(key, []).append(
-                Matrix(safe(name, 40), component, (first, other), copies, copies)
+                Matrix(safe(name, 40), component, (first, other), copies, copies * some // of)
             )
     width = facts.width
     for (copies, active), shapes in tiles.items():
@@ -210,5 +211,5 @@ def _heading(names: Mapping[str, str], key: str, groups: Mapping[str, list[Matri
         if experts is not None:
             return f"{experts.copies:,} experts, {experts.active:,} for each token"
     if key == "ffn" and "experts" in groups:
-        return "Shared experts"
+        return "Outside the experts"
     return names.get(key, key)

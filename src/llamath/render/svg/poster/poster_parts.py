@@ -122,7 +122,7 @@ def _columns(
     before: Sequence[Bar], runs: Sequence[_Run], after: Sequence[Bar], wide: float, high: float
 ) -> tuple[list[_Column], list[_Column], list[_Column]]:
     """Return the bars of the three parts, as large as they fit: the layers are equally wide, and
-    what stands beside them is as wide as its height allows.
+    the bars before and after them are as wide as their height allows.
     """
     many = sum(run.layers for run in runs)
     gap = 2 if wide >= 8 * many else 1 if wide >= 4 * many else 0
@@ -184,7 +184,7 @@ def _add_bar(
     boxes: dict[tuple[str, bool], list[Box]], column: _Column, x: float, foot: float
 ) -> None:
     for part in sorted(column.bar, key=lambda x: _FOOT.index(x.component)):
-        idle = part.parameters - part.active if part.component == "experts" else 0
+        idle = part.parameters - part.active
         for n, pale in ((part.parameters - idle, False), (idle, True)):
             height = n * column.unit
             foot -= height
