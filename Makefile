@@ -88,10 +88,11 @@ format: $(VENV)/.oracles
 docs: $(VENV)/.oracles $(VENV)/.engine
 	$(BIN)/python tools/signatures.py
 	$(BIN)/python tools/package_files.py
+	$(BIN)/python tools/conformance.py
 	$(BIN)/python tools/docs.py
 	$(BIN)/python tools/config_reference.py
+	$(BIN)/python tools/family_forms.py
 	$(BIN)/python tools/accuracy.py
-	$(BIN)/python tools/conformance.py
 
 bench: $(VENV)/.oracles $(VENV)/.engine
 	$(PIP) install $(PINS) --group bench
@@ -118,7 +119,7 @@ sanitize: $(VENV)/.run
 
 # zig compiles the engine for each machine; LLAMATH_SIGNING_KEY is an SSH key
 release: $(VENV)/.engine
-	@$(call install,wasm,ziglang)
+	@$(call install,wasm,ziglang zopfli)
 	$(BIN)/python tools/dist.py
 	$(BIN)/python tools/emulate.py dist
 

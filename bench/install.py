@@ -2,8 +2,8 @@
 `python bench/install.py`.
 
 The wheel of the last commit and that of click are served on loopback as a package index, so that
-what is measured is not a network. Each tool starts with an empty cache and an empty home. Beside
-each is what the tool needs for a package of one module, and the size of what it left on the disk.
+no network is measured. Each tool starts with an empty cache and an empty home, is also timed with
+a package of one module, and leaves files of a size that is recorded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers of installed peers about every preset, compared with the conformance set: rows tried,
+"""Answers of installed peers about presets, compared with the conformance set: rows tried,
 exact, off and refused."""
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def ask(case: Case, packages: Mapping[str, str]) -> Iterator[tuple[str, str, str
 
 def ask_all(rows: Sequence[Mapping[str, Any]], packages: Mapping[str, str], log: Path) -> None:
     """Append the outcomes for the rows that are not in the log."""
-    done = {x["preset"] for x in read(log)}
+    done = {x["preset"] for x in current(read(log), rows, packages)}
     presets = json.loads((ROOT / "src" / "llamath" / "catalog" / "presets.json").read_text())
     with tempfile.TemporaryDirectory() as temporary, log.open("a") as file:
         for number, row in enumerate(rows):
@@ -236,15 +236,28 @@ def ask_all(rows: Sequence[Mapping[str, Any]], packages: Mapping[str, str], log:
             config = presets[row["preset"]]["config"]
             (folder / "config.json").write_text(json.dumps(config))
             outcomes = list(ask(Case(row, config, folder), packages))
-            print(
-                json.dumps({"preset": row["preset"], "outcomes": outcomes}), file=file, flush=True
-            )
+            line = {"preset": row["preset"], "row": row, "packages": packages, "outcomes": outcomes}
+            print(json.dumps(line), file=file, flush=True)
             print(f"{number + 1} of {len(rows)}: {row['preset']}", file=sys.stderr)
 
 
 def read(log: Path) -> list[dict[str, Any]]:
     """Return the lines of a log."""
     return [json.loads(x) for x in log.read_text().splitlines()] if log.exists() else []
+
+
+def current(
+    lines: Sequence[dict[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    packages: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Return the lines about today's rows and by today's packages."""
+    known = {x["preset"]: x for x in rows}
+    return [
+        x
+        for x in lines
+        if x.get("packages") == packages and x.get("row") == known.get(x["preset"], {})
+    ]
 
 
 def tally(lines: Sequence[Mapping[str, Any]], packages: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -280,7 +293,7 @@ def main() -> None:
     rows = [json.loads(x) for x in text.splitlines()]
     chosen = [x for x in rows if all(word in x["preset"] for word in asked.words)]
     ask_all(chosen, packages, asked.log)
-    outcomes = tally(read(asked.log), packages)
+    outcomes = tally(current(read(asked.log), rows, packages), packages)
     print("\n".join(peer_table(outcomes)))
     if not asked.words:
         keep("peers", outcomes)

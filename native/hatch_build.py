@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -61,8 +62,9 @@ def platform_tag(library: bytes) -> str:
     """Return the tag of the platforms that can load a library: on Linux those of its machine with
     the newest version of glibc that it names.
     """
+    order: Literal["big", "little"] = "big" if library[5:6] == b"\2" else "little"
     if library.startswith(b"\x7fELF") and (names := re.findall(rb"GLIBC_2\.(\d+)\b", library)):
-        machine = _ELF_MACHINES[int.from_bytes(library[18:20], "little")]
+        machine = _ELF_MACHINES.get(int.from_bytes(library[18:20], order), platform.machine())
         return f"manylinux_2_{max(17, *map(int, names))}_{machine}"
     return re.sub(r"[-.]", "_", sysconfig.get_platform())
 

@@ -51,10 +51,10 @@ Written by `tools/accuracy.py`, which runs llamath; the published figures are in
 `published_runs.json` and `training_runs.json` of `tests/truth`, each with its source. Sizes of
 files, counts and what engines print are in [numbers we predicted](numbers-we-predicted.md).
 
-Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, llamath
-gives the same integer, and where it prints digits, the same digits. A figure that stands alone is
-both: the script fails where they differ. Activations are exact for the named implementation. Times
-are predictions, with the errors listed here.
+Counts of weights, bytes, caches and FLOPs follow from the config without an estimate. In the next
+section each figure is the published one, to its printed digits: the script fails where they differ.
+Published figures that differ are in [numbers we predicted](numbers-we-predicted.md). Activations
+are exact for the named implementation. Times are predictions, with the errors listed here.
 """
 PREDICTED = """## Predicted: training runs
 

@@ -387,11 +387,12 @@ def build_twice(
             build(source, epoch, Path(x) / "build", how, project, compiler, kind)
             for x, how in zip((one, other), CIRCUMSTANCES, strict=True)
         ]
+        for x in built if kind == "wheel" else ():
+            pack_tightly(x)
         if built[0].name != built[1].name or built[0].read_bytes() != built[1].read_bytes():
             sys.exit(f"{built[0].name}: two builds of one commit differ")
         kept = Path(shutil.copy(built[0], folder))
     if kind == "wheel":
-        pack_tightly(kept)
         bill = bill_of_materials(kept, epoch, project, crossed=bool(compiler))
         kept.with_suffix(".cdx.json").write_text(json.dumps(bill, indent=2) + "\n")
 

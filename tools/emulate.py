@@ -1,7 +1,8 @@
 """Run the wheels of a release on an emulated aarch64: `python tools/emulate.py dist`.
 
-Root installs qemu and takes Debian's Python for that machine into a folder; pip takes the packages
-that `llamath run` needs. What the bundled model writes must be what it writes here.
+Root installs qemu and takes Debian's Python for that machine into a folder, while dpkg's list has
+the architecture; pip takes the packages that `llamath run` needs. What the bundled model writes
+must be what it writes here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MACHINE, DEBIAN, EMULATOR = "aarch64", "arm64", "qemu-aarch64-static"
@@ -37,13 +40,25 @@ def run(*command: str | Path, folder: Path | None = None, **environment: str) ->
     return done.stdout
 
 
+@contextmanager
+def foreign_packages() -> Iterator[None]:
+    """Let apt know the machine's packages."""
+    known = DEBIAN in run("dpkg", "--print-foreign-architectures").split()
+    run("dpkg", "--add-architecture", DEBIAN)
+    try:
+        run("apt-get", "update", "-qq")
+        yield
+    finally:
+        if not known:
+            run("dpkg", "--remove-architecture", DEBIAN)
+
+
 def python_of_debian(folder: Path) -> Path:
     """Return the root of a tree with Debian's Python for the machine."""
-    run("dpkg", "--add-architecture", DEBIAN)
-    run("apt-get", "update", "-qq")
     if shutil.which(EMULATOR) is None:
         run("apt-get", "install", "-y", "-qq", "qemu-user-static")
-    run("apt-get", "download", "-qq", *(f"{x}:{DEBIAN}" for x in PYTHON), folder=folder)
+    with foreign_packages():
+        run("apt-get", "download", "-qq", *(f"{x}:{DEBIAN}" for x in PYTHON), folder=folder)
     root = folder / "root"
     for package in folder.glob("*.deb"):
         run("dpkg", "-x", package, root)
@@ -55,7 +70,8 @@ def install(wheels: list[Path], target: Path) -> None:
     platforms = [f"--platform={x}_{MACHINE}" for x in ("manylinux2014", "manylinux_2_28")]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target)]
     version = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3"]
-    run(*pip, *platforms, *version, "--abi=none", "--only-binary=:all:", *PACKAGES)
+    pins = ("-c", str(Path(__file__).parents[1] / "constraints.txt"))
+    run(*pip, *pins, *platforms, *version, "--abi=none", "--only-binary=:all:", *PACKAGES)
     for wheel in wheels:
         shutil.unpack_archive(wheel, target, "zip")
 
@@ -65,8 +81,9 @@ def main() -> None:
     wheels = [*folder.glob("llamath-*.whl"), *folder.glob(f"llamath_native-*_{MACHINE}.whl")]
     if len(wheels) != 2:
         sys.exit(f"{folder} should have a wheel of llamath and one of llamath-native for {MACHINE}")
-    if os.geteuid() or shutil.which("apt-get") is None:
-        print(f"not run on {MACHINE}: that needs Debian and root", file=sys.stderr)
+    release = Path("/etc/os-release")
+    if os.geteuid() or not release.is_file() or "bookworm" not in release.read_text():
+        print(f"not run on {MACHINE}: that needs Debian 12 and root", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as place:
         work = Path(place)

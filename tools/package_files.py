@@ -62,10 +62,13 @@ def man_page() -> str:
                     lines += option_lines(x, context)
             for example in getattr(command, "examples", ()):
                 lines += [".IP", f".B {roff(example)}"]
-    lines += [".SH COMMON OPTIONS", "Which of them a command takes, its help says."]
+    lines += [".SH COMMON OPTIONS", "The help of a command lists those that it takes."]
     for name, option in shared_options().items():
         lines += option_lines(option, click.Context(cli)) if name in SHARED_OPTIONS else ()
-    lines += [".SH EXIT STATUS", "0: success; 1: a negative verdict; 2: bad input or usage."]
+    lines += [
+        ".SH EXIT STATUS",
+        "0: success; 1: a negative verdict; 2: bad input or usage; 130: interrupted.",
+    ]
     return "\n".join(lines) + "\n"
 
 

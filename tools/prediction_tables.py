@@ -37,6 +37,8 @@ def number(value: Any) -> str:
     if isinstance(value, list):
         low, high = (number(x) for x in value)
         return low if low == high else f"{low} to {high}"
+    if isinstance(value, str | bool):
+        return str(value)
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4g}" if value < 100 else f"{value:,.2f}"
@@ -82,16 +84,17 @@ def misses(found: Iterable[dict[str, Any]]) -> Iterator[str]:
             tokens = given.get("cache_of_tokens") or given.get("tokens")
             settings += [f"{tokens:,} tokens"] if tokens else []
             name = ", ".join((x["model"], *settings))
+            difference = x["difference_percent"].get(quantity)
             groups.setdefault((x["kind"], x.get("reason", "")), []).append(
-                f"{name}: {number(printed)} {unit}, predicted {number(predicted)} "
-                f"({percent(x['difference_percent'][quantity])} %)"
+                f"{name}: {number(printed)} {unit}, predicted {number(predicted)}"
+                + ("" if difference is None else f" ({percent(difference)} %)")
             )
     for (kind, reason), cases in groups.items():
         yield wrap(f"- {kind}, {reason or 'reason not known'}: {'; '.join(cases)}", "  ")
 
 
 def peers() -> Iterator[str]:
-    """Yield a table of other tools' answers about every preset."""
+    """Yield a table of other tools' answers about presets."""
     return peer_table(json.loads(PEERS.read_text())["results"])
 
 

@@ -23,14 +23,13 @@ from llamath.analysis.size.serving.paged_cache import (
 )
 from llamath.analysis.size.serving.rank_shapes import EngineLayout
 from llamath.analysis.size.training.lora_adapters import build_adapters
-from llamath.analysis.storage.choose_storage import gguf_naming, weight_storage
+from llamath.analysis.storage.choose_storage import gguf_naming, model_format, weight_storage
 from llamath.analysis.storage.quantized_tensors import (
     mtp_bytes,
     mtp_quantized_tensors,
     quantized_tensors,
 )
 from llamath.analysis.storage.weight_bytes import WeightStorage
-from llamath.checkpoint.quantization.format_names import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.engines import Engine, find_engine
 from llamath.hardware import find_device
@@ -90,7 +89,7 @@ def in_flight(engine: Engine, batched: int) -> int:
 
 
 def cache_at_startup(row: Row) -> Values:
-    """What the printed memory, tokens or blocks are in a log's other units."""
+    """Convert the printed memory, tokens or blocks into the other units of the log."""
     given, printed, paged = row["given"], row["printed"], pages(row)
     if "blocks" in given:
         return {"tokens": given["blocks"] * paged.groups[0].block_tokens}
@@ -117,9 +116,7 @@ def cache_at_startup(row: Row) -> Values:
 def memory_at_startup(row: Row) -> Values:
     """Weights, and the interval of the memory for the cache."""
     given = row["given"]
-    device = find_device("h100").replace(memory=int(given["device_gib"] * GIB))
-    if device.memory < 40 * GIB:
-        device = find_device("rtx-5090")
+    device = find_device(given["on"]).replace(memory=int(given["device_gib"] * GIB))
     found = plan_engine(
         calculator(row),
         row["engine"],
@@ -197,7 +194,7 @@ def storage(row: Row) -> WeightStorage:
         model = model.text
     return weight_storage(
         model.tree,
-        parse_weight_format(given["dtype"]),
+        model_format(model, given["dtype"]),
         gguf_naming(model),
         given.get("imatrix"),
         model.family.schemes.get("hf"),
@@ -212,8 +209,9 @@ def gguf_types(row: Row) -> Values:
 
 def gguf_file(row: Row) -> Values:
     """GiB of the text model's tensors with layers for multi-token prediction, and of its keys."""
-    packer = parse_weight_format(row["given"]["dtype"])
-    size = int(storage(row).bytes) + (mtp_bytes(load(row).text, packer) or 0)
+    model = load(row).text
+    packer = model_format(model, row["given"]["dtype"])
+    size = int(storage(row).bytes) + (mtp_bytes(model, packer) or 0)
     keys = TOKENIZER if row["given"]["tokenizer"] else 0
     return {"gib": [size / GIB, (size + keys) / GIB] if keys else size / GIB}
 
@@ -234,13 +232,12 @@ def elements(row: Row) -> Values:
         counts[x.dtype] = counts.get(x.dtype, 0) + prod(x.shape) * (
             2 if x.name.endswith("_blocks") else 1
         )
+    counts = dict.fromkeys(row["printed"], 0) | counts
     return {**counts, "tensors": len(tensors), "bytes": sum(x.bytes for x in tensors)}
 
 
 def active_parameters(row: Row) -> Values:
-    """Active parameters as the publisher counts: with the embedding, without it, or without the
-    head, too.
-    """
+    """Active parameters as `counted` says: all, without the embedding, or without both ends."""
     return {"billions": getattr(load(row).parameters, row["given"]["counted"]) / 1e9}
 
 
@@ -320,7 +317,7 @@ def predict(row: Row) -> dict[str, Any]:
     equal to the printed digits.
     """
     found, printed, steps = KINDS[row["kind"]](row), row["printed"], row.get("rounded_to", {})
-    values = {x: shorten(found.get(x, 0)) for x in printed}
+    values = {x: shorten(found[x]) for x in printed}
     numbers = {x: y for x, y in printed.items() if not isinstance(y, str | bool)}
     misses = [x for x, y in printed.items() if not is_equal(values[x], y, steps.get(x, 0))]
     return {

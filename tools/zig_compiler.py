@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 GLIBC = "2.17"
-"""The oldest version that has an image of manylinux."""
+"""The glibc of manylinux2014."""
 MACHINES = ("x86_64", "aarch64")
 _RENAMED = {
     "-march=armv8.2-a+dotprod+fp16": "-mcpu=generic+v8_2a+dotprod+fullfp16",
     "-march=armv8.6-a+dotprod+fp16+bf16": "-mcpu=generic+v8_6a+dotprod+fullfp16+bf16",
 }
-"""What zig calls the instruction sets that GCC and Clang name."""
+"""GCC's and Clang's flags for instruction sets → zig's."""
 
 
 def is_installed() -> bool:

@@ -1,5 +1,5 @@
 """The catalog of presets: published models with name, public ids, release date, license, source,
-parameters and config, in one file, of which only the entries that are asked for are parsed.
+parameters and config, in one file whose entries are parsed on demand.
 """
 
 from __future__ import annotations

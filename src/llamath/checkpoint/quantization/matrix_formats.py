@@ -130,7 +130,7 @@ class MatrixFormat(Record):
 
     def bytes(self, out: int, into: int) -> int:
         """Return the bytes stored for a matrix of this shape."""
-        if is_marking():  # what is kept has lost its expressions
+        if is_marking():  # `parts` are cached without their expressions
             return as_number(self.expression(out, into))
         return _bytes(self.parts, out, into)
 
