@@ -456,6 +456,7 @@ def test_paper_says_model_and_page_number_on_top(browser: Any, tmp_path: Path) -
     head = "getComputedStyle(document.documentElement).getPropertyValue('--running-head')"
     pages = "[...document.styleSheets].flatMap((x) => [...x.cssRules]).flatMap((x) => [...(x.cssRules ?? [])]).filter((x) => x instanceof CSSPageRule).map((x) => x.cssText).join()"
     with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b")) as tab:
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert tab.evaluate(head) == '"Llama 2 7B → Llama 3 8B"'
         rules = tab.evaluate(pages)
         assert "var(--running-head)" in rules and "counter(page)" in rules

@@ -10,6 +10,7 @@ import { data } from "./lib/data";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
+import { whilePrinting } from "./lib/printing";
 import { whenWhole } from "./lib/turns";
 import { canEdit, editedModel, Original } from "./lib/editing";
 import { DesignPage } from "./views/design_page";
@@ -77,10 +78,17 @@ export function App() {
 	const title = edited?.isChanged ? editedTitle(edited) : titleOf(view);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
-		document.documentElement.style.setProperty("--running-head", JSON.stringify(title));
-		document.documentElement.style.setProperty(
-			"--running-foot",
-			JSON.stringify(`llamath ${data.version}. ${EXACTNESS}`),
+		// on paper alone: a property of the root is one of every element
+		const { style } = document.documentElement;
+		return whilePrinting(
+			() => {
+				style.setProperty("--running-head", JSON.stringify(title));
+				style.setProperty(
+					"--running-foot",
+					JSON.stringify(`llamath ${data.version}. ${EXACTNESS}`),
+				);
+			},
+			() => {},
 		);
 	}, [title]);
 	useEffect(() => {

@@ -97,8 +97,18 @@ export function closeEdit(): void {
 
 const lastSound = new Map<number, ModelData>();
 
+const lastEdited = new Map<number, { text: string; kept: unknown; edited: Edited }>();
+
 /** The i-th model of the page at the dimensions that a text of the address gives. */
 export function editedModel(i: number, text: string): Edited {
+	const last = lastEdited.get(i);
+	if (last?.text === text && last.kept === keptKeys.entries) return last.edited;
+	const edited = makeEdited(i, text);
+	lastEdited.set(i, { text, kept: keptKeys.entries, edited });
+	return edited;
+}
+
+function makeEdited(i: number, text: string): Edited {
 	const original = data.models[i]!;
 	const design = designOf(original);
 	const dimensions = editedDimensions(design, text);

@@ -7,7 +7,7 @@ import { waitForTurn } from "./turns";
 const MARGIN = "50%";
 
 export class Place {
-	private isNear = true;
+	isNear = true;
 	private readonly waiting = new Set<() => void>();
 
 	/** Draws a change, now or in a turn. */
