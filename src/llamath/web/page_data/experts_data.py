@@ -15,6 +15,7 @@ from ...analysis.size.memory.gpu_shards import BATCH, ShardedModel, WeightRead
 from ...analysis.size.memory.inference_memory import MemoryCalculator
 from ...core.blocks import MoE
 from ...core.expr import Expr, Power, as_number, product, total
+from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
 from ...core.tree import Block, fold, fold_blocks
 from ...model import FamilyModel
@@ -67,8 +68,8 @@ def build_experts(
 def fixed_letters(model: FamilyModel) -> list[str]:
     """Return the letters that not all data follow: those of the experts and of the choice among
     them, from which shares are computed; of shared experts that are counted; of heads of which a
-    share is rotated, or whose scores have a factor of their own; of the groups of a state; and of a
-    table of positions.
+    share is rotated, or whose scores have a factor of their own; of latent vectors that are scaled;
+    of the groups of a state; and of a table of positions.
     """
     nodes = [x for _, x in record(model.tree).nodes()]
     blocks = list(fold_blocks(model.tree))
@@ -83,6 +84,7 @@ def fixed_letters(model: FamilyModel) -> list[str]:
         ),
         *(y for x in moes for y in (x.experts.n, x.top_k)),
         *(x.scale.base for x in transforms if isinstance(x.scale, Power)),
+        *(n for x in blocks for n in _ranks_with_factors(x.block)),
         *(
             getattr(x.block, name)
             for x in blocks
@@ -92,6 +94,13 @@ def fixed_letters(model: FamilyModel) -> list[str]:
     ]
     symbols = {y for x in numbers for y in Expr.const(x).symbols}
     return sorted(symbols.union(*map(_counts_of_shared, moes)))
+
+
+def _ranks_with_factors(block: Block) -> tuple[int, ...]:
+    if not isinstance(block, LatentAttention) or block.q_factor == block.latent_factor == 1:
+        return ()
+    downs = (x for x in (block.q_down, block.kv_down) if x is not None)
+    return tuple(n for x in downs for n in x.weight.shape)
 
 
 def _counts_of_shared(moe: MoE) -> frozenset[str]:
