@@ -123,9 +123,8 @@ function splitsAlike(tp: number, made: Known, own: Known): boolean {
 export function followed(data: ModelData, original: ModelData, blocks: Blocks): ModelData {
 	const [made, own] = [data as Known, original as Known];
 	const layers = made.plate.order.reduce((n, [, times]) => n + times, 0);
-	const stated = made.letters.find((x) => x.letter === "L")?.value ?? made.attention.of;
-	if ([stated, made.attention.of].some((x) => x !== String(layers)))
-		throw new Error(`the arrangement of ${stated} layers is not known`);
+	if (String(layers) !== made.attention.of)
+		throw new Error(`the arrangement of ${made.attention.of} layers is not known`);
 	const formats = unknownFormats(made, own, blocks);
 	const { sizes, attention } = made;
 	const isWhole = made.attention.of === own.attention.of;

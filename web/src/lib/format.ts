@@ -105,3 +105,7 @@ export function matchWords(text: string): (...texts: string[]) => boolean {
 	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
 	return (...texts) => words.every((word) => texts.some((x) => x.toLowerCase().includes(word)));
 }
+
+/** A list in words: `a, b and c`. */
+export const inWords = (list: readonly string[]): string =>
+	[list.slice(0, -1).join(", "), list.at(-1)!].filter(Boolean).join(" and ");

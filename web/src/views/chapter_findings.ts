@@ -1,13 +1,10 @@
 // The finding of each chapter of a model's page, as a sentence.
 import type { ModelData } from "../lib/data";
-import { gibibytes, grouped, shortFileSize } from "../lib/format";
+import { gibibytes, grouped, inWords, shortFileSize } from "../lib/format";
 import { sizesOf } from "../lib/sizing/data";
 import { chosenHardware, settings, type SizingSettings } from "../lib/sizing/fit";
 import { memoryPerGpu } from "../lib/sizing/gpu_memory";
 import { factsOf } from "./facts/fact_sheet";
-
-const inWords = (list: string[]) =>
-	[list.slice(0, -1).join(", "), list.at(-1)!].filter(Boolean).join(" and ");
 
 /** The layers that a token passes, its FLOPs, and the cache that it leaves. */
 export function worksFinding(model: ModelData): string {

@@ -1,5 +1,6 @@
 // The difference of two models, as src/llamath/web/page_data/page_data.py writes it.
 import { data, type Digits } from "../../lib/data";
+import { inWords } from "../../lib/format";
 
 export interface Cause {
 	/** A letter, or a kind of structure. */
@@ -56,9 +57,6 @@ function causeName({ kind, cause, delta }: Cause): string {
 	return kind === "V" ? `a ${BigInt(delta) > 0n ? "larger" : "smaller"} ${cause}` : cause;
 }
 
-const joined = (names: string[]) =>
-	names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0]!;
-
 /**
  * Why the second model has its size: the largest causes in its direction, and the largest against
  * it.
@@ -70,7 +68,7 @@ function causesInWords({ causes, delta }: Causes): string {
 	const against = bySize.find((x) => BigInt(x.delta) > 0n !== isMore);
 	// what is less than a hundredth of the largest cause does not explain a size
 	const matters = (x: Cause) => magnitude(x.delta) * 100n >= magnitude(bySize[0]!.delta);
-	const most = joined(along.filter(matters).slice(0, 2).map(causeName));
+	const most = inWords(along.filter(matters).slice(0, 2).map(causeName));
 	return against && matters(against)
 		? `${most}, ${isMore ? "in part offset by" : "in spite of"} ${causeName(against)}`
 		: most;
