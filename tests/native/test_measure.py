@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from llamath.native import measure as measuring
 from llamath.native.machine_rates import measure_rates
 from llamath.native.measure import MeasureReport, measure
 from llamath.native.native_session import NativeLlama
+from llamath.runtime import prompt_job
 from llamath.utils.errors import LlamathError
 
 CALIBRATION = Calibration(
@@ -57,6 +59,25 @@ def test_shares_are_speeds_over_limits(measured: MeasureReport) -> None:
     assert report.limits.decode.seconds * report.bandwidth == pytest.approx(
         report.limits.decode.bytes
     )
+
+
+def test_run_says_which_share_of_the_bandwidth_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled model stays in caches; with limits below its size it is told."""
+    command = ["run", "Anna had a ball", "--max-tokens", "16", "--dtype", "fp32"]
+    said = CliRunner().invoke(cli, command).stderr
+    assert re.search(r"; at most [\d.]+ [MG]iB of memory\n$", said) and "bandwidth" not in said
+    monkeypatch.setattr(prompt_job, "_LARGE", 1000)
+    monkeypatch.setattr(measuring, "BEYOND_CACHES", 1000)
+    monkeypatch.setattr(measuring, "measure_bandwidth", lambda _: 10**11)
+    said = CliRunner().invoke(cli, command).stderr
+    found = re.search(
+        r"([\d,.]+) tokens/s.*; (\d+)% of the bandwidth of memory, 100.0 GB/s\n$", said
+    )
+    assert found, said
+    rate, share = float(found[1].replace(",", "")), int(found[2]) / 100
+    # the weights once, and a cache of a few kB
+    weights = 4 * llamath.load("embedded").parameters.total
+    assert share * 10**11 == pytest.approx(rate * weights, rel=0.02, abs=6 * 10**8)
 
 
 def test_prompt_is_as_long_as_the_context_has_room() -> None:

@@ -180,7 +180,8 @@ def _stream(job: PromptJob, prompt: str, *, quiet: bool) -> None:
     interrupted = stream(generation, out, prompt if continues else "")
     write("" if logprobs else "\n")
     if not quiet:
-        echo("; ".join(job.statistics(generation)), err=True)
+        use = () if interrupted else job.use(generation)
+        echo("; ".join((*job.statistics(generation), *use)), err=True)
     if interrupted:
         exit_interrupted()
 

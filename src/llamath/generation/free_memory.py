@@ -16,6 +16,14 @@ def free_host_bytes(cgroup: str = CGROUP) -> int | None:
     return min(known, default=None)
 
 
+def peak_process_bytes() -> int | None:
+    """Return the most memory that this process has had at once, pages of mapped files included;
+    None where the system does not report it.
+    """
+    kibibytes = _read_numbers("/proc/self/status").get("VmHWM:")
+    return None if kibibytes is None else kibibytes * 1024
+
+
 def check_free_memory(need: int, what: str, free: int | None, device: str = "cpu") -> None:
     """Raise an error if fewer than `need` bytes are free; `free` is None where that is not
     known.

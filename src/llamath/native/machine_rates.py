@@ -13,13 +13,14 @@ from .engine import default_threads
 from .library import BF16, F16, F32, FAST, I8, Library, Matrix, MatrixProduct, load_library
 
 _COLS = 4096
-_BYTES = 256 * 2**20
+BEYOND_CACHES = 256 * 2**20
 """Bytes of the matrix whose product with a vector measures the bandwidth: larger than the caches
 of a processor."""
 _TILE = 512
 """Rows, and tokens, of the products that measure FLOP/s."""
 _SECONDS = 0.4
 """The time that each measurement repeats for, at least three times."""
+_BRIEFLY = 0.15
 _TYPES = {"fp32": F32, "bf16": BF16, "fp16": F16, "int8": I8}
 
 
@@ -40,19 +41,37 @@ def measure_rates(threads: int | None = None) -> MachineRates:
     count = default_threads(2**40) if threads is None else threads
     pool = library.pool_create(count)
     try:
-        bandwidth = _BYTES / _seconds(library, pool, F32, _BYTES // (4 * _COLS), 1)
+        bandwidth = round(BEYOND_CACHES / median(_bandwidth(library, pool, _SECONDS)))
         work = 2 * _TILE * _TILE * 4 * _COLS
         flops = {
-            name: round(work / _seconds(library, pool, kind, 4 * _TILE, _TILE))
+            name: round(work / median(_seconds(library, pool, kind, 4 * _TILE, _TILE)))
             for name, kind in _TYPES.items()
         }
-        return MachineRates(round(bandwidth), flops, count, str(library.path().decode()))
+        return MachineRates(bandwidth, flops, count, str(library.path().decode()))
     finally:
         library.pool_destroy(pool)
 
 
-def _seconds(library: Library, pool: int, kind: int, rows: int, tokens: int) -> float:
-    """Return the median time of a product of `tokens` vectors with a matrix of `rows` outputs."""
+def measure_bandwidth(threads: int) -> int:
+    """Return the largest bandwidth of a few products: other programs only make it smaller."""
+    library = load_library()
+    pool = library.pool_create(threads)
+    try:
+        return round(BEYOND_CACHES / min(_bandwidth(library, pool, _BRIEFLY)))
+    finally:
+        library.pool_destroy(pool)
+
+
+def _bandwidth(library: Library, pool: int, least: float) -> list[float]:
+    return _seconds(library, pool, F32, BEYOND_CACHES // (4 * _COLS), 1, least)
+
+
+def _seconds(
+    library: Library, pool: int, kind: int, rows: int, tokens: int, least: float = _SECONDS
+) -> list[float]:
+    """Return the times of products of `tokens` vectors with a matrix of `rows` outputs, in all at
+    least `least` seconds.
+    """
     size = rows * library.row_bytes(kind, _COLS)
     weights, x, out = (
         ctypes.create_string_buffer(n) for n in (size, 4 * tokens * _COLS, 4 * tokens * rows)
@@ -73,10 +92,10 @@ def _seconds(library: Library, pool: int, kind: int, rows: int, tokens: int) -> 
     product = MatrixProduct(matrix, ctypes.addressof(out), 0, None, 0, 0)
     found: list[float] = []
     began = perf_counter()
-    while len(found) < 3 or perf_counter() - began < _SECONDS:
+    while len(found) < 3 or perf_counter() - began < least:
         before = perf_counter()
         if library.matmul(pool, ctypes.addressof(product), 1, ctypes.addressof(x), 0, tokens, FAST):
             raise AssertionError(kind)
         found.append(perf_counter() - before)
     library.pool_wait(pool)
-    return median(found)
+    return found

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..analysis.check.checkpoint_weights import read_stored_weights
 from ..analysis.size.fit.calibration import Calibration
 from ..analysis.size.memory.gpu_shards import ShardedModel
 from ..analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from ..analysis.size.memory.speed_limits import SpeedLimits, speed_limits
-from ..generation.generation import GenerationLimits
+from ..generation.generation import Generation, GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase
 from ..model import FamilyModel
@@ -26,11 +26,16 @@ from ..render.report import Report
 from ..render.tables import Cell, Column, Part, Table
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
-from .machine_rates import MachineRates, measure_rates
+from .machine_rates import BEYOND_CACHES, MachineRates, measure_bandwidth, measure_rates
+
+if TYPE_CHECKING:
+    from .native_session import NativeLlama
 
 _MOST_SHARE = 1.2
-"""The largest share of the bandwidth in a calibration; bandwidths vary by some percent between
+"""The largest share of the bandwidth that is told; bandwidths vary by some percent between
 measurements."""
+_LEAST_TOKENS = 8
+"""Generated tokens whose speed says something."""
 _PROMPT = 512
 """Tokens of the prompt where the context has room for them."""
 _ROUNDS = 3
@@ -191,6 +196,27 @@ def measure(
         prefill=prefill,
         limits=_limits(llama.model, rates, prompt + tokens // 2),
     )
+
+
+def describe_bandwidth(llama: NativeLlama, generation: Generation) -> str:
+    """Say which share of the memory's bandwidth decoding took; nothing where a processor's caches
+    may hold the weights, or of few tokens.
+    """
+    assert llama.model is not None
+    tokens, dtype = generation.num_tokens, llama.converted_to
+    if len(generation.rows) > 1 or tokens < _LEAST_TOKENS:
+        return ""
+    stored = None if dtype else read_stored_weights(llama.model)
+    context = generation.rows[0].prompt_length + tokens // 2
+    request = MemoryRequest(context=context, dtype=dtype)
+    shards = ShardedModel(MemoryCalculator(llama.model, request, stored), Layout())
+    read = shards.weight_reads(1)[0] + shards.kv_cache(0, context, 1)
+    if read < BEYOND_CACHES:
+        return ""
+    reached, most = read * generation.tokens_per_second, measure_bandwidth(llama.native.threads)
+    if reached > most * _MOST_SHARE:
+        return ""  # other programs have the memory now
+    return f"{reached / most:.0%} of the bandwidth of memory, {most / 1e9:,.1f} GB/s"
 
 
 def _speeds(llama: LlamaBase, prompt: int, tokens: int) -> tuple[float, float]:

@@ -36,6 +36,7 @@ class NativeLlama(LlamaBase):
     """An open model on the native engine."""
 
     engine = "native"
+    converted_to = ""  # the dtype of matrices, if it is not that of the file
 
     def __init__(
         self,
@@ -88,6 +89,8 @@ class NativeLlama(LlamaBase):
             templates.prepare()
         native, files, store = load_native(checkpoint, dtype, stored_pairs=not keep, keep=keep)
         llama = cls(checkpoint, files, native, find_tokenizer(checkpoint.folder))
+        if dtype is not None:
+            llama.converted_to = "int8" if dtype == "int8" else native.dtype
         llama.read_folder(checkpoint.folder, checkpoint.model.family.chat, templates)
         converted = [
             f"{count:,} weights converted from {old} to {new}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..generation.free_memory import peak_process_bytes
 from ..generation.generation import GeneratedPiece, Generation, GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase, collect_completions
@@ -12,8 +13,11 @@ from ..render.text.generation_text import finish_text, sampling_text, speed_text
 from ..tokenizers import chat_prompt as chats
 from ..tokenizers.thinking import ReplyReader
 from ..utils.errors import ArgumentError
+from ..utils.number_format import short_bytes
 from .reply import Reply
 
+_LARGE = 2**26
+"""Parameters of a model that is read from memory, not from the caches of a processor."""
 _NARROWING = ("top_k", "top_p", "min_p")
 
 
@@ -120,6 +124,21 @@ class PromptJob:
             sampling_text(settings, generation.seed, theirs),
             *([f"chat template {self.form.name}"] if self.form else []),
         )
+
+    def use(self, generation: Generation) -> tuple[str, ...]:
+        """Return the memory that this process has had, and what decoding took of its bandwidth, as
+        far as they are known.
+        """
+        peak, model = peak_process_bytes(), self.llama.model
+        memory = "" if peak is None else f"at most {short_bytes(peak)} of memory"
+        share = ""
+        if self.llama.engine == "native" and model and model.parameters.total > _LARGE:
+            from ..native.measure import describe_bandwidth
+            from ..native.native_session import NativeLlama
+
+            assert isinstance(self.llama, NativeLlama)
+            share = describe_bandwidth(self.llama, generation)
+        return tuple(filter(None, (memory, share)))
 
 
 def _visible_texts(
