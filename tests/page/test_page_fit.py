@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -500,6 +501,10 @@ def test_layouts_are_those_of_plan(slug: str) -> None:
     )
     assert len(training["plans"]) == len(report.plans) > 0
     for shown, wanted in zip(training["plans"], report.plans, strict=True):
+        degrees, _, experts = shown["name"].partition(", ")
+        factors = [int(x.rpartition(" ")[2]) for x in degrees.split(" × ")]
+        assert prod(factors) == report.gpus and all(n > 1 for n in factors)
+        assert experts == (f"experts over {wanted.layout.ep}" if wanted.layout.ep > 1 else "")
         assert shown["axes"] == {
             name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")
         }
@@ -673,10 +678,7 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for i, x in enumerate(plans):
             tab.click(f"#plan [data-value='{i}']")
-            assert (
-                f"TP {x['axes']['tp']}" in tab.text_content("#layouts-title")
-                or x["axes"]["tp"] == "1"
-            )
+            assert f" train it as {x['name']}, at" in tab.text_content("#layouts-title")
             assert f"{100 * x['mfu']:.0f} %" in tab.text_content("#layouts-title")
             tab.click("[data-plan=memory]")
             assert f"{int(x['memory']):,} bytes" in tab.text_content("dialog[open]")
@@ -695,7 +697,7 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
             tab.focus("#layouts .gpu-stage[aria-pressed=true]")
         tab.click("#job [data-value=serving]")
         assert (
-            "serves at most" in tab.text_content("#layouts-title")
+            "serve at most" in tab.text_content("#layouts-title")
             and tab.locator("#layouts .schedule").count() == 0
         )
 

@@ -364,9 +364,7 @@ def _layout(
     return {
         "tp": str(layout.tp),
         "pp": str(layout.pp),
-        "name": "one GPU"
-        if layout.gpus == 1
-        else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
+        "name": layout.axes or "one GPU",
         "stages": [x | {"where": _joined(x["where"])} for x in stages.values()],
         "speed": {
             name: {
