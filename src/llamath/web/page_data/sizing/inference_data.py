@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -283,6 +283,28 @@ def _kv(name: str) -> dict[str, Any]:
         "variables": {symbol: str(n) for symbol, n in values.items()},
         "wide": name in WIDE_KV_DTYPES,
     }
+
+
+def hardware_of_all(models: Iterable[FamilyModel]) -> tuple[str, str]:
+    """Return the GPU and the number of the smallest hardware that runs each of the models with one
+    sequence of the first one's context, else the default GPU in the largest number.
+    """
+    with unmarked():
+        made = [next(iter(kept_as(x).values())) for x in models]
+        choosers, context = [LayoutChooser(x) for x in made], made[0].context
+        for count, groups in by_size(_known_gpus(), NODE_COUNTS):
+            for group in groups:
+                fitting = [
+                    gpu
+                    for gpu in group
+                    if all(is_supported(gpu, "" if x.stored else x.packer.name) for x in made)
+                    and all(
+                        total_of_fitting(x, gpu, count, context, 1) is not None for x in choosers
+                    )
+                ]
+                if fitting:
+                    return max(fitting, key=lambda x: x.bandwidth).name, str(count)
+    return DEFAULT_GPU, str(NODE_COUNTS[-1])
 
 
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
