@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -577,6 +578,19 @@ def test_no_plan_exits_with_1() -> None:
     ):
         done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["plan", *args])
         assert done.exit_code == 1 and "no " in done.stdout
+
+
+def test_degrees_of_a_layout_multiply_to_its_gpus() -> None:
+    for layout in (
+        Layout(tp=2, cp=2, dp=2, ep=8, zero=3),
+        Layout(tp=8, pp=32, dp=4, ep=8),
+        Layout(dp=32, ep=8),
+        Layout(tp=4),
+    ):
+        product, _, experts = layout.axes.partition(", ")
+        assert prod(int(x.split()[1]) for x in product.split(" × ")) == layout.gpus
+        assert experts == ("" if layout.ep == 1 else f"experts over {layout.ep}")
+    assert Layout().axes == ""
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import llamath
 from llamath.analysis.size.fit.fit_report import fit
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.understand.diff.model_diff import diff
+from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.hardware import find_device
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
@@ -116,8 +117,20 @@ def test_a_ghost_has_the_size_of_the_other_model(browser: Any, tmp_path: Path) -
         )
 
 
+@pytest.mark.parametrize("pair", [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "llama-3-8b")])
+def test_pair_begins_with_the_smallest_hardware_of_both(pair: tuple[str, str]) -> None:
+    at = data_of(*pair)["settings"]
+    card, count = at["card"][0], int(at["gpus"][0])
+    alone = [fact_sheet(llamath.load(x)).runs_on[0].gpu for x in pair]
+    most = max((x for x in alone if x), key=lambda x: (x.count, x.nominal))
+    assert (card, count) == (most.device.name, most.count)
+    for slug in pair:
+        assert llamath.fit(slug, on=f"{count}x{card}", context=int(at["context"][0])).fits
+
+
 def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, page_of("deepseek-v3", "qwen3-next-80b-a3b")) as tab:
+    at, text = "#card=h100-sxm&gpus=16", page_of("deepseek-v3", "qwen3-next-80b-a3b")
+    with Tab(browser, tmp_path, text, at) as tab:
         first, second = tab.locator(".speeds li").all_text_contents()
         assert "16 × H100" in first or "does not fit" in first
         gpus = re.search(r"tokens/s on (\d+) × H100", second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def test_all_places_name_the_smallest_hardware(browser: Any, tmp_path: Path, slu
         assert heading == f"{NUMBERS[count]} {re.sub(SIZE, '', title)}"
         chosen = tab.locator("#hardware .cell[aria-pressed=true]")
         assert chosen.get_attribute("data-fit") == f"{smallest.device.name} {count}"
-        assert "the smallest" in chosen.get_attribute("aria-label")
+        assert "the least memory" in chosen.get_attribute("aria-label")
         assert smallest.device.common in tab.text_content("#hardware")
         where = f"{f'{count} × ' if count > 1 else ''}{smallest.device.title}"
         assert tab.text_content("#hardware .verdict .sub").endswith(f" fits on {where}")
@@ -232,6 +233,16 @@ def test_all_places_name_the_smallest_hardware(browser: Any, tmp_path: Path, slu
         assert f"on {on} {smallest.device.title}:" in tab.text_content("#speed-title")
         used = f"{smallest.total / 2**30:.1f} of {smallest.device.memory / 2**30:.1f} GiB"
         assert used in tab.text_content(".runs")
+
+
+def test_first_screen_says_that_a_context_is_too_long(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("llama-3-8b")) as tab:
+        assert "Holds its full context of 8k" in tab.text_content(".runs")
+        for context, says in ((131_072, "16 times"), (12_288, "1.5 times"), (8_200, "more than")):
+            go_to(tab, f"#context={context}&batch=16")
+            for place in (".runs", ".settings-answer"):
+                text = tab.text_content(place)
+                assert f"{says} its own context" in text and "full context" not in text, place
 
 
 NUMBERS = {1: "One", 2: "Two", 4: "Four", 8: "Eight"}
@@ -338,7 +349,11 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
             assert ("does not fit" in label) != ("tokens/s" in text), name
             assert ("does not fit" in label) != ("tokens per second" in label), name
         assert (
-            sum("the smallest common GPU that runs it" in label for _, label in texts.values()) == 1
+            sum(
+                "the least memory of common GPUs that runs it" in label
+                for _, label in texts.values()
+            )
+            == 1
         )
         cells["h100-sxm 8"].click()
         wait_until_drawn(tab)
@@ -500,6 +515,10 @@ def test_layouts_are_those_of_plan(slug: str) -> None:
     )
     assert len(training["plans"]) == len(report.plans) > 0
     for shown, wanted in zip(training["plans"], report.plans, strict=True):
+        degrees, _, experts = shown["name"].partition(", ")
+        factors = [int(x.rpartition(" ")[2]) for x in degrees.split(" × ")]
+        assert prod(factors) == report.gpus and all(n > 1 for n in factors)
+        assert experts == (f"experts over {wanted.layout.ep}" if wanted.layout.ep > 1 else "")
         assert shown["axes"] == {
             name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")
         }
@@ -673,10 +692,7 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         for i, x in enumerate(plans):
             tab.click(f"#plan [data-value='{i}']")
-            assert (
-                f"TP {x['axes']['tp']}" in tab.text_content("#layouts-title")
-                or x["axes"]["tp"] == "1"
-            )
+            assert f" train it as {x['name']}, at" in tab.text_content("#layouts-title")
             assert f"{100 * x['mfu']:.0f} %" in tab.text_content("#layouts-title")
             tab.click("[data-plan=memory]")
             assert f"{int(x['memory']):,} bytes" in tab.text_content("dialog[open]")
@@ -695,7 +711,7 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
             tab.focus("#layouts .gpu-stage[aria-pressed=true]")
         tab.click("#job [data-value=serving]")
         assert (
-            "serves at most" in tab.text_content("#layouts-title")
+            "serve at most" in tab.text_content("#layouts-title")
             and tab.locator("#layouts .schedule").count() == 0
         )
 

@@ -233,6 +233,8 @@ def test_sizing_of_a_tiny_model_is_folded_and_opens(fresh: Any) -> None:
         fresh.click(".chapter-parts a[href*='section=memory']")
         wait_until_drawn(fresh)
         fresh.wait_for_selector("#memory table", state="attached")
+    for place in (".settings-answer", "#hardware-title"):
+        assert " in this page; " in fresh.text_content(place)
 
 
 def test_tiny_models_have_no_ceilings_on_the_first_screen(

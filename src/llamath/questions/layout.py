@@ -55,6 +55,15 @@ class Layout(Settings):
         return self.tp * self.pp * self.cp * self.dp
 
     @property
+    def axes(self) -> str:
+        """The degrees whose product is the number of GPUs, and over how many of these the experts
+        of a layer are distributed: `TP 8 × DP 4, experts over 8`; empty for one GPU.
+        """
+        degrees = (("TP", self.tp), ("PP", self.pp), ("CP", self.cp), ("DP", self.dp))
+        product = " × ".join(f"{name} {n:,}" for name, n in degrees if n > 1)
+        return product + (f", experts over {self.ep:,}" if self.ep > 1 else "")
+
+    @property
     def tp_and_pp(self) -> dict[str, int]:
         """The degrees that serving uses."""
         return {"tp": self.tp, "pp": self.pp}

@@ -1,6 +1,6 @@
 // The views of a page that runs its model. The script of such a page fills them in before the page is
 // drawn; other pages have none.
-import { createContext, type ComponentChildren, type ComponentType } from "preact";
+import { createContext, h, type ComponentChildren, type ComponentType } from "preact";
 import type { LiveData } from "../live/live_model";
 import type { LayerLayout, Placed } from "../views/plate/layout";
 import type { Step } from "../views/plate/plate_model";
@@ -12,8 +12,12 @@ interface LiveViews {
 	/** The text, over the picture. */
 	Bar: ComponentType<{ model: ModelData }>;
 	Section: ComponentType<{ model: ModelData }>;
-	/** That the model runs in its page; where it cannot, the children. */
-	RunsHere: ComponentType<{ model: ModelData; children: ComponentChildren }>;
+	/** That the model runs in its page, in words of its own or in these; else the children. */
+	RunsHere: ComponentType<{
+		model: ModelData;
+		words?: ComponentChildren;
+		children: ComponentChildren;
+	}>;
 	/** Gives the numbers of the opened layer to its picture. */
 	WithMarks: ComponentType<{
 		model: ModelData;
@@ -56,4 +60,13 @@ export interface LiveMarks {
 
 export const liveViews: Partial<LiveViews> = {};
 export const LiveMarksOfLayer = createContext<LiveMarks | null>(null);
+/** Words for a model that runs in its page; else the children. */
+export function orRunsHere(
+	model: ModelData,
+	words: ComponentChildren,
+	children: ComponentChildren,
+): ComponentChildren {
+	const { RunsHere } = liveViews;
+	return RunsHere && liveOf(model) ? h(RunsHere, { model, words, children }) : children;
+}
 export const liveOf = (model: ModelData): LiveData | null => (model.live as LiveData) ?? null;

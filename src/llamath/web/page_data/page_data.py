@@ -39,7 +39,15 @@ from .live.live_data import LiveParts
 from .page_settings import page_settings
 from .parameters_data import build_parameters
 from .plate_data import build_plate
-from .sizing.inference_data import ROOF, blocks_by_dtype, fit_rules, gpu_data, kept_as, sizes
+from .sizing.inference_data import (
+    ROOF,
+    blocks_by_dtype,
+    fit_rules,
+    gpu_data,
+    hardware_of_all,
+    kept_as,
+    sizes,
+)
 from .sizing.layouts_data import layouts
 from .sizing.training_data import start_of_training, training
 from .tower_data import build_towers
@@ -159,10 +167,11 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
     if live is not None:
         model_data[0]["live"] = model_data[0]["template"]["live"] = live.data
+    hardware = hardware_of_all(models) if len(models) > 1 else ("", "")
     # the models last, after what they have words in common with: see `_model`
     return {
         "gpus": known_gpus,
-        "settings": page_settings(model_data, known_gpus),
+        "settings": page_settings(model_data, known_gpus, hardware),
         "roof": ROOF,
         "fit": fit_rules(),
         "difference": _comparison(*models) if len(models) == 2 else None,

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .sizing.inference_data import DEFAULT_GPU
-
 
 def page_settings(
-    models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]]
+    models: Sequence[Mapping[str, Any]],
+    gpus: Sequence[Mapping[str, Any]],
+    hardware: tuple[str, str],
 ) -> dict[str, tuple[str, list[str]] | tuple[str]]:
-    """Return the initial value and, where they depend on the models, all values by setting."""
+    """Return the initial value and, where they depend on the models, all values by setting.
+
+    `hardware` is the GPU and the number of a comparison. Of one model the page begins with the
+    smallest hardware that runs it, whatever else is chosen.
+    """
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     training = size_data[0]["training"]
     start = training["start"]
     stops = max(len(x["tour"]) for x in models)
     # what a model that runs in its page begins with
     first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
-    # of one model the smallest hardware that runs it, whatever else is chosen
-    card, count = (DEFAULT_GPU, size_data[0]["start"]) if is_comparison else ("", "")
+    card, count = hardware
 
     def option_names(key: str, of: str = "name") -> list[str]:
         return list(dict.fromkeys(str(y[of]) for x in size_data for y in x[key]))

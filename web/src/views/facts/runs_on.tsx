@@ -8,6 +8,7 @@ import { shortTitle } from "../../lib/sizing/facts";
 import { fitterOf, isTiny, verdict, type Cell } from "../../lib/sizing/fit";
 import { chosenDtypes, sizedIn, type Load } from "../../lib/sizing/gpu_memory";
 import { useAppState, type State } from "../../lib/state";
+import { beyondContext } from "../memory/context_warning";
 import { factsOf } from "./fact_sheet";
 
 export const hardwareName = (x: Cell) => `${x.count} × ${shortTitle(x.gpu)}`;
@@ -47,6 +48,7 @@ function RunsOnHardware({ model }: { model: ModelData }) {
 	const sizes = sizesOf(model);
 	const { smallest } = fitterOf(sizes, state);
 	const [load, speed] = hardwareLoad(model, state, smallest);
+	const beyond = beyondContext(model, state.context);
 	const least = factsOf(model).weights.at(-1)!;
 	const smaller =
 		sizes.dtypes.some((x) => x.name === least.dtype) &&
@@ -70,7 +72,13 @@ function RunsOnHardware({ model }: { model: ModelData }) {
 						.filter(Boolean)
 						.join(" · ")}
 				</small>
-				{smallest && <small>Holds {longestContext(model, state, smallest)}</small>}
+				{smallest && (
+					<small>
+						{beyond
+							? `${shortTokens(state.context)} tokens are ${beyond}`
+							: `Holds ${longestContext(model, state, smallest)}`}
+					</small>
+				)}
 				{smaller && (!smallest || hardwareName(smaller) !== hardwareName(smallest)) && (
 					<small>
 						In {least.name}: {hardwareName(smaller)}

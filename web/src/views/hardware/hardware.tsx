@@ -3,6 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
+import { orRunsHere } from "../../lib/live_views";
 import { grouped, threeDigits } from "../../lib/format";
 import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
@@ -69,13 +70,22 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		const rows = shown.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
+	const found = finding(smallest, dtype.title, counts);
 	const plateau = explainPlateau(rows, chosen);
 	const lead = `How many sequences of ${grouped(state.context)} tokens fit; below, the upper bound of decode speed for ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}. Hatched: the memory that each GPU lacks.`;
 	return (
 		<Section
 			id="hardware"
 			topic="What hardware do I need?"
-			title={finding(smallest, dtype.title, counts)}
+			title={
+				smallest
+					? orRunsHere(
+							model,
+							`It runs in this page; ${found[0]!.toLowerCase()}${found.slice(1)}, too`,
+							found,
+						)
+					: found
+			}
 			lead={lead}
 		>
 			<ContextWarning model={model} />
@@ -91,8 +101,9 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				<div>
 					{smallest?.gpu.common && (
 						<p class="caption">
-							Smallest: of the GPUs that clouds rent or Steam's hardware survey lists;{" "}
-							{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
+							Least memory: of the GPUs that clouds rent or Steam's hardware survey
+							lists, the fewest that run it, then those with the least memory, then
+							the fastest. {shortTitle(smallest.gpu)} is {smallest.gpu.common}.
 						</p>
 					)}
 					{plateau && <p class="caption plateau">{plateau}</p>}

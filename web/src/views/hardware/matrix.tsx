@@ -57,7 +57,7 @@ function CellContent({
 					≤ {rate(cell.decode!)}
 					<span class="wide"> tokens/s</span>
 				</small>
-				{isSmallest && <em>smallest</em>}
+				{isSmallest && <em>least memory</em>}
 			</>
 		);
 	}
@@ -159,7 +159,7 @@ export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: 
 											data-cell={`${i} ${j}`}
 											data-fit={`${gpu.name} ${cell.count}`}
 											aria-pressed={isChosen}
-											aria-label={`${describe(cell, context)}${isSmallest ? `; the smallest ${gpu.common && "common GPU "}that runs it` : ""}`}
+											aria-label={`${describe(cell, context)}${isSmallest ? `; the least memory ${gpu.common && "of common GPUs "}that runs it` : ""}`}
 											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
 											onKeyDown={(event) => move(event, i, j)}
 											onClick={() =>

@@ -55,6 +55,7 @@ export interface PartsOfSequence {
 }
 
 export interface TrainingPlan {
+	name: string;
 	axes: Record<"tp" | "pp" | "cp" | "ep" | "dp", Digits>;
 	parts_of_sequence: PartsOfSequence | null;
 	zero: string;
@@ -73,6 +74,7 @@ export interface TrainingPlan {
 }
 
 export interface ServingPlan {
+	name: string;
 	tp: Digits;
 	pp: Digits;
 	replicas: Digits;
@@ -110,13 +112,3 @@ export interface Parallel {
 }
 
 export const parallelOf = (model: ModelData) => model.parallel as Parallel;
-
-/** The degrees above one, as in TP 8 × PP 4. */
-export function axesText(axes: Record<string, Digits>): string {
-	return (
-		Object.entries(axes)
-			.filter((x) => x[1] !== "1")
-			.map(([name, n]) => `${name === "replicas" ? "replicas" : name.toUpperCase()} ${n}`)
-			.join(" × ") || "one GPU"
-	);
-}

@@ -15,7 +15,6 @@ import { PART_NAMES } from "../memory/memory_derivations";
 import { PartSwatch } from "../memory/patterns";
 import { duration } from "../speed/speed";
 import {
-	axesText,
 	parallelOf,
 	type Parallel,
 	type ServingPlan,
@@ -38,8 +37,6 @@ const TIMES: Record<string, string> = {
 	update: "optimizer",
 };
 const shareText = (x: number) => `${(100 * x).toFixed(1)} %`;
-const nameOf = (x: TrainingPlan) => axesText(x.axes);
-const servingName = (x: ServingPlan) => axesText({ tp: x.tp, pp: x.pp, replicas: x.replicas });
 const total = (x: TrainingPlan) => Object.values(x.seconds).reduce((a, b) => a + b, 0);
 
 /** A number of a plan, which opens how it follows. */
@@ -378,15 +375,15 @@ function finding(parallel: Parallel, job: string, index: number, gpu: Gpu): stri
 	if (job === "serving") {
 		const plan = serving.plans[index];
 		return plan
-			? `${servingName(plan)} serves at most ${grouped(Math.round(plan.rate))} tokens/s ` +
-					`on ${serving.gpus} ${shortTitle(gpu)}`
+			? `${serving.gpus} ${shortTitle(gpu)} serve at most ` +
+					`${grouped(Math.round(plan.rate))} tokens/s as ${plan.name}`
 			: `No split serves it on ${serving.gpus} ${shortTitle(gpu)}`;
 	}
 	const trained = job === "long" ? parallel.long : training;
 	const plan = trained?.plans[index];
 	if (!trained) return "The library has no plan to train this model";
 	return plan
-		? `${nameOf(plan)} trains it on ${grouped(trained.gpus)} ${shortTitle(gpu)} at a ` +
+		? `${grouped(trained.gpus)} ${shortTitle(gpu)} train it as ${plan.name}, at a ` +
 				`predicted MFU of ${Math.round(100 * plan.mfu)} %`
 		: `No layout trains it on ${grouped(trained.gpus)} ${shortTitle(gpu)}`;
 }
@@ -402,10 +399,7 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 			? "training"
 			: state.job;
 	const trainings = job === "long" ? parallel.long! : training;
-	const plans: { name: string }[] =
-		job === "serving"
-			? serving.plans.map((x) => ({ name: servingName(x) }))
-			: trainings!.plans.map((x) => ({ name: nameOf(x) }));
+	const plans: { name: string }[] = job === "serving" ? serving.plans : trainings!.plans;
 	const index = Math.min(state.plan, Math.max(plans.length - 1, 0));
 	const trained = job === "serving" ? undefined : trainings!.plans[index];
 	const served = job === "serving" ? serving.plans[index] : undefined;

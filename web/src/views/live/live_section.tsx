@@ -21,8 +21,15 @@ function finding(story: Story, state: Pick<State, "token">): string {
 	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!).replace("> ", "more than ")}`;
 }
 
-export function RunsHere({ model, children }: { model: ModelData; children: ComponentChildren }) {
+interface RunsHereProps {
+	model: ModelData;
+	words?: ComponentChildren;
+	children: ComponentChildren;
+}
+
+export function RunsHere({ model, words, children }: RunsHereProps) {
 	if (useStory(model)?.status === "failed") return <>{children}</>;
+	if (words) return <>{words}</>;
 	return (
 		<a class="runs" href="#live">
 			<span>

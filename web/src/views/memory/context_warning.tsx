@@ -13,6 +13,16 @@ export function contextWarning(model: ModelData, context: bigint): string {
 		: "";
 }
 
+/** How far a context is beyond the model's own; empty where it is not. */
+export function beyondContext(model: ModelData, context: bigint): string {
+	const { own, stated } = sizesOf(model);
+	if (!stated || context <= BigInt(own)) return "";
+	const times = Number(context) / Number(own);
+	return times < 1.05
+		? "more than its own context"
+		: `${Number(times.toPrecision(2)).toLocaleString("en-US")} times its own context`;
+}
+
 export function ContextWarning({ model }: { model: ModelData }) {
 	const { context } = useAppState("context");
 	const text = contextWarning(model, context);

@@ -4,6 +4,7 @@ import { followed } from "../../components/export/section_menu";
 import { data, type ModelData } from "../../lib/data";
 import { gibibytes, threeDigits } from "../../lib/format";
 import { state as appState, useAppState } from "../../lib/state";
+import { orRunsHere } from "../../lib/live_views";
 import { sizesOf } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
 import {
@@ -17,6 +18,7 @@ import {
 import { memoryPerGpu } from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { useMedia } from "../../lib/use_media";
+import { beyondContext } from "./context_warning";
 import { SettingsControls, saidSettings } from "./settings_controls";
 
 followed.texts = () => {
@@ -31,9 +33,12 @@ const IS_FOLDED = "(max-width: 767px)";
 export function SettingsBar({ models }: { models: readonly ModelData[] }) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const isFolded = useMedia(IS_FOLDED);
-	const answer = (
+	const said = answerTo(models, state);
+	const isRun = state.mode !== "train" && models.length === 1;
+	const answer = isRun ? orRunsHere(models[0]!, `Runs in this page; ${said}`, said) : said;
+	const shownAnswer = (
 		<b class="settings-answer" role="status">
-			{answerTo(models, state)}
+			{answer}
 		</b>
 	);
 	const controls = (
@@ -46,13 +51,13 @@ export function SettingsBar({ models }: { models: readonly ModelData[] }) {
 			<div class="wrap">
 				{isFolded ? (
 					<details class="no-print">
-						<summary>{answer}</summary>
+						<summary>{shownAnswer}</summary>
 						{controls}
 					</details>
 				) : (
 					<>
 						{controls}
-						{answer}
+						{shownAnswer}
 					</>
 				)}
 				<p class="settings-said">{saidSettings(models, state)}</p>
@@ -79,8 +84,12 @@ function answerTo(models: readonly ModelData[], state: SizingSettings) {
 	const where = `${count} × ${shortTitle(gpu)}`;
 	if (!fits) return `${where}: ${gibibytes(total - memory)} short${count === "1" ? "" : " each"}`;
 	const { rate } = speedLimits(sized, gpu).passes[0]!.values;
+	const beyond = beyondContext(model, state.context);
 	return [
 		`${where} ${count === "1" ? "runs" : "run"} it`,
-		...(isTiny(model) ? [] : [`≤\u00a0${threeDigits(Number(rate) / 1e9)}\u00a0tokens/s`]),
+		...(beyond ? [beyond] : []),
+		...(beyond || isTiny(model)
+			? []
+			: [`≤\u00a0${threeDigits(Number(rate) / 1e9)}\u00a0tokens/s`]),
 	].join(", ");
 }

@@ -95,7 +95,7 @@ const gpuOptions: Options = [
 	[CUSTOM, "Custom GPU…"],
 ];
 /** Of one model, the answer may choose. */
-const WITH_SMALLEST: Options = [["", "Smallest"], ...gpuOptions];
+const WITH_SMALLEST: Options = [["", "Least memory"], ...gpuOptions];
 
 /** The sizes of a GPU that the catalog does not have. */
 function CustomFigures() {

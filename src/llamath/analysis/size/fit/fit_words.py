@@ -13,5 +13,4 @@ def format_sequences(batch: int, context: int) -> str:
 
 def split_text(layout: Layout) -> str:
     """Return how a model is split over GPUs: `TP 8 × PP 2`."""
-    parts = [f"{name} {n}" for name, n in (("TP", layout.tp), ("PP", layout.pp)) if n > 1]
-    return " × ".join(parts) or "whole on one GPU"
+    return layout.axes or "whole on one GPU"

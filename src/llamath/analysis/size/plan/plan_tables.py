@@ -163,12 +163,10 @@ def _training(report: PlanReport, tokens: int) -> str:
 def _no_plan(report: PlanReport) -> str:
     assert report.least is not None and report.smallest is not None
     layout = report.smallest
-    degrees = ((name, getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp"))
-    axes = " × ".join(f"{name.upper()} {n}" for name, n in degrees if n > 1)
     zero = f", ZeRO-{layout.zero}" if layout.zero else ""
     least, memory = (format_giga(x, 2**30) for x in (report.least, report.device.memory))
     return (
-        f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs about "
+        f"no plan fits: even {layout.axes or 'one GPU'}{zero} with full recomputation needs about "
         f"{least} GiB of {memory} per GPU"
     )
 

@@ -96,10 +96,7 @@ def training_setting(report: TrainReport) -> str:
 
 def _layout(layout: Layout) -> str:
     """Return a layout in one line: `64 GPUs = TP 8 × PP 4 × DP 2, ZeRO-1`."""
-    named = (("TP", layout.tp), ("PP", layout.pp), ("CP", layout.cp), ("DP", layout.dp))
-    axes = " × ".join(f"{name} {n}" for name, n in named if n > 1)
-    text = f"{layout.gpus:,} GPUs = {axes}" if axes else "1 GPU"
-    text += f", EP {layout.ep}" if layout.ep > 1 else ""
+    text = f"{layout.gpus:,} GPUs = {layout.axes}" if layout.axes else "1 GPU"
     text += f", expert TP {layout.etp}" if layout.etp is not None else ""
     text += f", VPP {layout.interleave}" if layout.interleave > 1 else ""
     text += f", {layout.count} microbatches" if layout.pp > 1 else ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -285,6 +285,28 @@ def _kv(name: str) -> dict[str, Any]:
     }
 
 
+def hardware_of_all(models: Iterable[FamilyModel]) -> tuple[str, str]:
+    """Return the GPU and the number of the smallest hardware that runs each of the models with one
+    sequence of the first one's context, else the default GPU in the largest number.
+    """
+    with unmarked():
+        made = [next(iter(kept_as(x).values())) for x in models]
+        choosers, context = [LayoutChooser(x) for x in made], made[0].context
+        for count, groups in by_size(_known_gpus(), NODE_COUNTS):
+            for group in groups:
+                fitting = [
+                    gpu
+                    for gpu in group
+                    if all(is_supported(gpu, "" if x.stored else x.packer.name) for x in made)
+                    and all(
+                        total_of_fitting(x, gpu, count, context, 1) is not None for x in choosers
+                    )
+                ]
+                if fitting:
+                    return max(fitting, key=lambda x: x.bandwidth).name, str(count)
+    return DEFAULT_GPU, str(NODE_COUNTS[-1])
+
+
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
     """Return the smallest number of the default GPU on which the model fits at the default
     context, else the largest number.
@@ -364,9 +386,7 @@ def _layout(
     return {
         "tp": str(layout.tp),
         "pp": str(layout.pp),
-        "name": "one GPU"
-        if layout.gpus == 1
-        else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
+        "name": layout.axes or "one GPU",
         "stages": [x | {"where": _joined(x["where"])} for x in stages.values()],
         "speed": {
             name: {

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ....analysis.graph.recorder import record
+from ....analysis.size.fit.fit_words import split_text
 from ....analysis.size.fit.serving_layouts import tp_degrees
 from ....analysis.size.memory.cache_bytes import cache_specs
 from ....analysis.size.memory.inference_memory import MemoryCalculator
@@ -100,6 +101,7 @@ def _training_plan(model: FamilyModel, job: TrainingJob, found: TrainingPlan) ->
     report = job.with_layout(layout).report()
     fullest = report.largest_stage
     return {
+        "name": layout.axes,
         "axes": {name: str(getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")},
         "zero": str(layout.zero),
         "microbatches": str(layout.count),
@@ -228,6 +230,11 @@ def _order(stage: int, stages: int, microbatches: int) -> list[tuple[int, bool]]
     return order + [(n, True) for n in range(microbatches - warmup, microbatches)]
 
 
+def _serving_name(layout: Layout, replicas: int) -> str:
+    split = split_text(layout)
+    return split if replicas == 1 else f"{replicas:,} replicas, each {split}"
+
+
 def _serving(
     model: FamilyModel, calculator: MemoryCalculator, gpu: Device, gpus: int
 ) -> dict[str, Any]:
@@ -239,6 +246,7 @@ def _serving(
         "degrees": [str(x) for x in tp_degrees(model.tree) if x <= _NODE],
         "plans": [
             {
+                "name": _serving_name(x.layout, x.replicas),
                 "tp": str(x.layout.tp),
                 "pp": str(x.layout.pp),
                 "replicas": str(x.replicas),
