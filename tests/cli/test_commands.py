@@ -596,3 +596,36 @@ def test_option_of_other_programs_names_the_one_here(words: str, meant: str) -> 
 def run_program(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "llamath", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.mark.parametrize("slug", ["gpt2", "llama-4-scout"])  # the second has a note
+def test_plain_call_answers_like_the_command_without_click(slug: str) -> None:
+    plain, command = run_program("code", slug), run_program("code", slug, "--form", "torch")
+    assert (plain.stdout, plain.stderr) == (command.stdout, command.stderr)
+    assert plain.returncode == 0 and "class Model" in plain.stdout
+    code = f"""
+import sys
+from llamath.cli import main
+sys.argv[1:] = ["code", "{slug}"]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code and "click" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=600)
+
+
+def test_plain_call_that_fails_is_that_of_the_command() -> None:
+    plain, command = run_program("code", "grok-2"), run_program("code", "grok-2", "--form", "torch")
+    assert plain.returncode == command.returncode == 2 and not plain.stdout
+    assert plain.stderr == command.stderr and plain.stderr.startswith("error: ")
+
+
+def test_file_with_the_name_of_a_preset_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not run_program("code", "gpt2").returncode
+    Path("gpt2").write_text("{}")
+    done = run_program("code", "gpt2")
+    assert done.returncode == 2 and "gpt2" in done.stderr and not done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ def main() -> NoReturn:
     # modules, trees and tables live until the end: the garbage collector, which would look through
     # them again and again, is called more rarely, from the first import on
     gc.set_threshold(100_000, 20, 50)
+    from .output import prepare_streams
+    from .plain_call import answer_plainly
+
+    prepare_streams()
+    if answer_plainly(sys.argv[1:]):
+        gc.freeze()  # what is left need not be looked through at the end
+        sys.exit()
     from .command_group import run_program
 
     run_program()

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from ..utils.errors import Argument, LlamathError, nearest, worded, wording
-from .output import echo, is_captured, prepare_streams, print_error, under_torchrun
+from .output import echo, is_captured, print_error, under_torchrun
 from .wording import CommandLine
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -606,7 +606,6 @@ def shared_option_records(ctx: click.Context) -> list[tuple[str, str]]:
 
 def run_program() -> NoReturn:
     """Run the command line as a program, which ends with its exit code."""
-    prepare_streams()
     gc.freeze()
     try:
         cli.main()

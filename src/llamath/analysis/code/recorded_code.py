@@ -8,11 +8,9 @@ while it runs.
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections.abc import Iterator
 from functools import cache
-from inspect import CO_VARARGS
 from types import FrameType, FunctionType
 from typing import Any, cast
 
@@ -143,6 +141,8 @@ class Body:
         self.names: dict[int, tuple[int, str]] = {}
 
 
+_VARARGS = 0x04
+"""The flag of a function that takes any number of values, `inspect.CO_VARARGS`."""
 _OPERATIONS = [
     name for name, x in vars(Machine).items() if isinstance(x, FunctionType) and name[0] != "_"
 ]
@@ -157,7 +157,7 @@ def _parameters(operation: str) -> tuple[dict[str, Any], list[str]]:
     code, defaults = method.__code__, method.__defaults__ or ()
     names = code.co_varnames[1 : code.co_argcount]
     known = zip(names[len(names) - len(defaults) :], defaults, strict=True)
-    rest = code.co_varnames[code.co_argcount :][: bool(code.co_flags & CO_VARARGS)]
+    rest = code.co_varnames[code.co_argcount :][: bool(code.co_flags & _VARARGS)]
     return dict.fromkeys(names) | dict(known), list(rest)
 
 
@@ -256,10 +256,20 @@ def _results(result: Any) -> tuple[Node, ...]:
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
+@cache
+def _source_lines(path: str) -> list[str]:
+    """Return the lines of a module; those of one that is in no file are not known."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readlines()
+    except OSError:
+        return []
+
+
 def _remark(frame: FrameType) -> str:
     """Return what the source says in a comment after a line, unless it is a shape."""
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    _, _, remark = line.partition("  # ")
+    lines = _source_lines(frame.f_code.co_filename)
+    _, _, remark = "".join(lines[frame.f_lineno - 1 : frame.f_lineno]).partition("  # ")
     return "" if remark.startswith(("(", "noqa", "type:")) else remark.strip()
 
 
