@@ -12,7 +12,12 @@ const PAGES = {
 	page_live: "src/page_live.tsx",
 	page_pair: "src/page_pair.tsx",
 };
-const OTHERS = { gallery: "src/gallery.tsx", live: "src/live/live.ts", embed: "src/embed.ts" };
+const OTHERS = {
+	gallery: "src/gallery.tsx",
+	live: "src/live/live.ts",
+	embed: "src/embed.ts",
+	count: "src/count.ts",
+};
 // the modules wait for the page's data, and scripts of a site, which pages on a disk load, cannot be modules
 const BEGIN = "(async()=>{";
 const END = "})();";

@@ -84,9 +84,11 @@ function OtherModels() {
 				<a class="button" href={links.all}>
 					All models
 				</a>
-				<a class="button wide-only" href={links.with}>
-					Compare with…
-				</a>
+				{links.with && (
+					<a class="button wide-only" href={links.with}>
+						Compare with…
+					</a>
+				)}
 			</>
 		);
 	}

@@ -25,5 +25,9 @@ export const decompressBytes = async (text: string): Promise<Uint8Array<ArrayBuf
 /** The value of compressed JSON. */
 export const decompress = (text: string): Promise<unknown> => inflate(text).json();
 
-export const readData = (): Promise<unknown> =>
-	decompress(document.getElementById("data")!.textContent!);
+/** The data of the page: its own, or of a config that a script before this one has opened. */
+export const readData = async (): Promise<unknown> =>
+	decompress(
+		(await (globalThis as { llamathOpened?: Promise<string> }).llamathOpened) ??
+			document.getElementById("data")!.textContent!,
+	);

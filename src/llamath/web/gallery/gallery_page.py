@@ -24,15 +24,16 @@ def gallery_data(
     hub: bool = False,
     forms: str = "",
     causes: Mapping[str, Any] | None = None,
+    library: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the data of the page.
 
     `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with
     `{a}` and `{b}`, if Python makes one; `chunks` the number of requests that bring the rest of the
-    entries; `forms` the address of the script with the closed forms; and `causes` why the second
-    model of a pair has another size.
+    entries; `forms` the address of the script with the closed forms; `causes` why the second model
+    of a pair has another size; and `library` the page that counts with the library itself.
     """
-    return {
+    return ({} if library is None else {"library": dict(library)}) | {
         "models": list(entries),
         "settings": {"view": [VIEWS[0], list(VIEWS)], "sort": ["-released"]},
         "link": link,

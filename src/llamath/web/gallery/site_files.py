@@ -37,6 +37,7 @@ from ..server.page_html import read_asset
 from .gallery_entry import gallery_entry, kinship_entry
 from .gallery_page import gallery_data, plain_links
 from .known_forms import FORMS, form_of, forms_script
+from .library_site import PYODIDE, LibrarySite
 from .site_pages import site_assets, site_page
 
 EMBED = "embed.js"
@@ -107,6 +108,7 @@ def write_gallery(
     address = _address(poster)
     folder = os.path.realpath(folder)
     old_files = _check_folder(folder, force)
+    library = LibrarySite.of_folder(folder)
     # what is written into a folder is moved within it, and so on one disk; a whole gallery takes
     # the place of another one
     parent = folder if os.path.isdir(folder) and not old_files else os.path.dirname(folder)
@@ -118,11 +120,13 @@ def write_gallery(
                 os.mkdir(top)
                 created.append(top)
             new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
-        found = _write_pages(new, sources, address, processes, on_progress or (lambda *_: None))
+        found = _write_pages(
+            new, sources, address, library, processes, on_progress or (lambda *_: None)
+        )
         written = [x for x in found if x is not None]
         entries = [entry for entry, _ in written]
         causes = _causes(_ids_of(sources)) if 1 < len(sources) <= _MOST_COMPARED else {}
-        _write_shared(new, entries, [form for _, form in written if form], causes)
+        _write_shared(new, entries, [form for _, form in written if form], causes, library)
         files = sorted(
             os.path.relpath(os.path.join(where, x), new)
             for where, _, names in os.walk(new)
@@ -166,7 +170,7 @@ def _check_folder(folder: str, force: bool) -> list[str]:
                 return [str(x) for x in found["files"]]
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        if os.listdir(folder) and not force:
+        if {*os.listdir(folder)} - {PYODIDE} and not force:
             raise LlamathError(
                 f"{safe(folder)} is a folder that is not a gallery",
                 hint=f"an empty or new folder, or {Argument('force', True)} to write into it",
@@ -196,6 +200,7 @@ def _write_pages(
     new: str,
     sources: Sequence[str],
     address: str | None,
+    library: LibrarySite | None,
     processes: int | None,
     on_progress: _OnProgress,
 ) -> list[_Written | None]:
@@ -206,7 +211,10 @@ def _write_pages(
         os.mkdir(os.path.join(new, "models"))
     # the bundled model is the one that a page can run without a file
     ids = _ids_of(sources) if sources else {MODEL_NAME: MODEL_NAME} | dict.fromkeys(slugs(), "")
-    tasks = [(new, model_id, source, bool(sources), address) for model_id, source in ids.items()]
+    offer: dict[str, object] = {} if library is None else {"library": library.offer("../")}
+    tasks = [
+        (new, model_id, source, bool(sources), address, offer) for model_id, source in ids.items()
+    ]
     written: list[_Written | None] = []
     most = min(
         processes or len(os.sched_getaffinity(0))
@@ -255,11 +263,13 @@ def _ids_of(sources: Sequence[str]) -> dict[str, str]:
     return ids
 
 
-def _write_model(task: tuple[str, str, str, bool, str | None]) -> _Written | None:
+def _write_model(
+    task: tuple[str, str, str, bool, str | None, dict[str, object]],
+) -> _Written | None:
     """Write one page, and return the model's entry and closed forms; None of one that is counted
     only, unless it was asked for.
     """
-    new, model_id, source, is_wanted, address = task
+    new, model_id, source, is_wanted, address, offer = task
     model = _model_of(model_id, source)
     refuse_huge(model)
     links = {
@@ -267,6 +277,7 @@ def _write_model(task: tuple[str, str, str, bool, str | None]) -> _Written | Non
         "with": f"../index.html#with={model_id}",
         "forms": f"../{FORMS}",
         "link": "{id}.html",
+        **offer,
     }
     live = bundled_live_parts([model])
     try:
@@ -310,8 +321,9 @@ def _write_shared(
     entries: list[dict[str, Any]],
     forms: list[dict[str, Any]],
     causes: Mapping[str, Any],
+    library: LibrarySite | None,
 ) -> None:
-    """Write the first page, the closed forms, and the scripts and styles."""
+    """Write the first page, the closed forms, the scripts and styles, and the library."""
     with writing("assets"):
         os.mkdir(os.path.join(new, "assets"))
     for name, text in site_assets().items():
@@ -320,7 +332,15 @@ def _write_shared(
     _write(new, EMBED, read_asset(EMBED))
     known = frozenset(slugs())
     entries = [x | kinship_entry(x["id"]) if x["id"] in known else x for x in entries]
-    data = gallery_data(entries, link=_LINK, forms=FORMS, causes=causes)
+    for name, content in {} if library is None else library.files(_LINK).items():
+        _write(new, name, content)
+    data = gallery_data(
+        entries,
+        link=_LINK,
+        forms=FORMS,
+        causes=causes,
+        library=None if library is None else library.offer(),
+    )
     _write(
         new,
         "index.html",
@@ -344,8 +364,9 @@ def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:
         _move_entries(new, folder)
         return
     own = {os.path.normpath(x) for x in (*old_files, MARKER)}
-    for where, _, names in os.walk(folder):
-        for name in names:
+    for where, folders, names in os.walk(folder):
+        links = [x for x in folders if os.path.islink(os.path.join(where, x))]
+        for name in (*names, *links):
             path = os.path.relpath(os.path.join(where, name), folder)
             if path not in own and not os.path.lexists(target := os.path.join(new, path)):
                 os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -12,24 +12,28 @@ from ..page_data.live.live_data import LiveParts
 from ..server.page_html import LIVE_BUNDLE, html_document, live_elements, live_script, read_asset
 
 BUNDLES = ("gallery", "page", LIVE_BUNDLE)
+COUNT_ASSETS = ("count.js", "count.css")
+"""The script and style of the page that counts with the library itself."""
 _LIVE = "live.js"
 
 
-def site_policy(*, compiles: bool = False) -> str:
+def site_policy(*, compiles: bool = False, counts: bool = False) -> str:
     """Return the content security policy of a site's page: its own scripts and style, the icon in
     it, pictures that the scripts make, and nothing else; the one trusted type is the address of
-    `known_forms`' script. With `compiles` its scripts may compile WebAssembly.
+    `known_forms`' script. With `compiles` its scripts may compile WebAssembly; one that `counts`
+    may also read files of the site, and start a worker, which has the same policy.
     """
     return "; ".join(
         (
             "default-src 'none'",
-            "script-src 'self'" + " 'wasm-unsafe-eval'" * compiles,
+            "script-src 'self'" + " 'wasm-unsafe-eval'" * (compiles or counts),
             "style-src 'self'",
             "img-src blob: data:",
+            *(("connect-src 'self'", "worker-src blob:") if counts else ()),
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",
-            "trusted-types llamath-forms",
+            "trusted-types llamath-forms" + " llamath-library" * counts,
         )
     )
 
@@ -50,6 +54,25 @@ def asset_name(name: str) -> str:
     """Return the file name of an asset in a site: `page-0123456789ab.js`."""
     stem, _, kind = name.partition(".")
     return f"{stem}-{hashlib.sha256(_content(name).encode()).hexdigest()[:12]}.{kind}"
+
+
+def count_page(data: Mapping[str, Any]) -> str:
+    """Return the page that counts a config with the library itself and then shows its model."""
+    title = "Count a config"
+    script, style = COUNT_ASSETS
+    return html_document(
+        title,
+        data,
+        ['<a href="index.html">All models</a>'],
+        description="A config of any family, counted by the library itself in the browser",
+        policy=site_policy(counts=True),
+        style="\n".join(
+            f'<link rel="stylesheet" href="assets/{asset_name(x)}">' for x in ("page.css", style)
+        ),
+        script="\n".join(
+            f'<script src="assets/{asset_name(x)}" defer></script>' for x in (script, "page.js")
+        ),
+    )
 
 
 def site_page(

@@ -108,6 +108,7 @@ _FILE_ERRORS = {
     "other json": "it is {0}, not a model's configuration, which config.json is",
     "elsewhere": "it is {0}. `llamath ls {1}` reads it, and executes nothing in it; this page "
     "reads safetensors and GGUF",
+    "kept": "this browser keeps nothing for the page that would count it: allow data of this site",
     "folder": "it is a folder. Drop its config.json, or all of its safetensors files; `llamath "
     "serve {0}` opens the whole of it",
     "several": "these are {0} files. Several are read together only if they are the safetensors "

@@ -122,17 +122,14 @@ def html_document(
     style: str,
     script: str,
     preview: str = "",
+    description: str = "",
 ) -> str:
     """Return a page with its data; `style` and `script` are elements, and the lines of
-    `without_script` are HTML. `preview` is the address of the picture that a link shows.
+    `without_script` are HTML. `preview` is the address of the picture that a link shows, and
+    `description` what it says, if that is not of models.
     """
     models = [x for x in data.get("models", ()) if "plate" in x]
-    description = _description(models, without_script)
-    # the page makes the data of its models from their templates
-    sent = {
-        name: [y.get("template", y) for y in x] if name == "models" else x
-        for name, x in data.items()
-    }
+    description = description or _description(models, without_script)
     # of a model its page says more than this line
     lines = [x for x in without_script if not models or x.startswith("<a")]
     return "\n".join(
@@ -160,7 +157,7 @@ def html_document(
             *(f"<li>{x}</li>" for x in lines),
             "</ul>" if lines else "",
             "</div></noscript>",
-            f'<script type="text/plain" id="data">{compressed_json(sent)}</script>',
+            f'<script type="text/plain" id="data">{compressed_data(data)}</script>',
             script,
             "</body>",
             "</html>",
@@ -192,6 +189,16 @@ def _preview(address: str, description: str) -> Iterator[str]:
     ):
         yield f'<meta property="{name}" content="{escape(content)}">'
     yield '<meta name="twitter:card" content="summary_large_image">'
+
+
+def compressed_data(data: Mapping[str, Any]) -> str:
+    """Return the data of a page, which makes those of its models from their templates."""
+    return compressed_json(
+        {
+            name: [y.get("template", y) for y in x] if name == "models" else x
+            for name, x in data.items()
+        }
+    )
 
 
 def compressed_json(data: Mapping[str, Any] | Sequence[Any]) -> str:

@@ -4,6 +4,7 @@ import "./export.css";
 import { useState } from "preact/hooks";
 import { data } from "../../lib/data";
 import { designedModel } from "../../lib/design";
+import type { SiteLinks } from "../../lib/files/open_config";
 import { grouped } from "../../lib/format";
 import { settingTexts, state, writeState } from "../../lib/state";
 import type { SettingName } from "../../lib/settings";
@@ -151,7 +152,7 @@ function Items({ id, topic, close }: { id: string; topic: string; close: () => v
 			>
 				Copy link
 			</button>
-			{data.gallery !== undefined && (
+			{(data.gallery as SiteLinks | undefined)?.with !== undefined && (
 				<p class="export-row">
 					<span class="caption">Embed</span>
 					{Object.entries(snippets(id)).map(([form, text]) => (

@@ -6,12 +6,14 @@ import { canEdit } from "../editing";
 import { grouped } from "../format";
 import type { View } from "../settings";
 import { pageUrl } from "../../components/header";
+import { announce } from "../../components/status_line";
 import { change, state } from "../state";
 import { forgetKeptKeys, matchConfig, parseConfig, readConfig, withCommands } from "./config";
 import type { FormatData } from "./headers";
 import { loadForms } from "./known_forms";
-import { sendConfig } from "./send_file";
-import { FileError, refuse } from "./strict_json";
+import { keepConfig } from "./kept_config";
+import { MAX_CONFIG_BYTES, sendConfig } from "./send_file";
+import { FileError, fileError, refuse } from "./strict_json";
 
 /** Opens a config; returns what happened, as a sentence for the status line. */
 export type OpenConfig = (file: File) => Promise<string>;
@@ -28,11 +30,35 @@ export async function openOnServer(
 	return `${file.name}: ${grouped(total)} parameters`;
 }
 
+/** The page of a site that counts with the library itself, and what it loads for that. */
+export interface Library {
+	page: string;
+	megabytes: string;
+}
+
+/** Offers the library for a config that no form counts, where the site has it and a server. */
+function withLibrary(error: unknown, file: File, library?: Library): unknown {
+	const isServed = location.protocol.startsWith("http");
+	if (!(error instanceof FileError && library && isServed && file.size <= MAX_CONFIG_BYTES))
+		return error;
+	const open = async () => {
+		if (!keepConfig({ name: file.name, text: await file.text() }))
+			return announce(fileError("kept").message);
+		location.assign(library.page);
+	};
+	error.offer = {
+		text: `Count it with the library itself (loads ${library.megabytes} MB)`,
+		act: () => void open(),
+	};
+	return error;
+}
+
 /**
  * Goes to the page of the model in a static gallery whose closed forms count a config, in Design,
  * at the config's dimensions.
  */
-export async function openInSite(file: File, forms: string, link: string): Promise<string> {
+export async function openInSite(file: File, site: Forms): Promise<string> {
+	const { forms, link, library } = site;
 	const files = data.files as FormatData;
 	const config = await parseConfig(file, files);
 	const known = await loadForms(forms);
@@ -48,15 +74,20 @@ export async function openInSite(file: File, forms: string, link: string): Promi
 		);
 		return `${file.name}: its dimensions, counted like ${name}`;
 	} catch (error) {
-		throw withCommands(error, file);
+		throw withLibrary(withCommands(error, file), file, library);
 	}
 }
 
-export interface SiteLinks {
-	all: string;
-	with: string;
+interface Forms {
 	forms: string;
 	link: string;
+	library?: Library;
+}
+
+export interface SiteLinks extends Forms {
+	all: string;
+	/** Missing where the model is none of the site. */
+	with?: string;
 }
 
 /** The view of the second model, on the smallest hardware that runs it until other is chosen. */
@@ -89,5 +120,5 @@ export const openOnPage: OpenConfig = async (file) => {
 	}
 	if (!site?.forms || !(problem instanceof FileError)) throw problem;
 	forgetKeptKeys();
-	return openInSite(file, site.forms, site.link);
+	return openInSite(file, site);
 };

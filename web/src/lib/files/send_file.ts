@@ -3,7 +3,7 @@
 import type { Header } from "./headers";
 import { refuse, refuseIf } from "./strict_json";
 
-const MAX_CONFIG_BYTES = 4 * 2 ** 20;
+export const MAX_CONFIG_BYTES = 4 * 2 ** 20;
 const FIRST_BYTES = 2 ** 20;
 
 interface Refusal {

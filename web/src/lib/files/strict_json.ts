@@ -8,6 +8,8 @@ export class FileError extends Error {
 	place: number | string | null = null;
 	/** What else is wrong. */
 	others: FileError[] = [];
+	/** What opens the file instead. */
+	offer: { text: string; act: () => void } | null = null;
 }
 
 /** An error with the message `why` of web/page_data/ui_strings.py, its values filled in. */

@@ -398,6 +398,7 @@ interface Opened {
 	header?: Header;
 	index?: OpenedIndex;
 	wrong?: string;
+	offer?: FileError["offer"];
 }
 
 /** What was dropped: files, and whether the first of them is a folder. */
@@ -484,6 +485,7 @@ export function Files({ openConfig, server, offer }: Props) {
 					error instanceof FileError
 						? error.message
 						: `it cannot be read (${(error as Error).name})`,
+				offer: error instanceof FileError ? error.offer : null,
 			});
 		}
 	};
@@ -573,6 +575,16 @@ export function Files({ openConfig, server, offer }: Props) {
 							: `${opened.name}: `}
 						{withCode(opened.wrong)}
 					</p>
+					{opened.offer && (
+						<button
+							type="button"
+							class="button primary"
+							data-part="library"
+							onClick={opened.offer.act}
+						>
+							{opened.offer.text}
+						</button>
+					)}
 					<button type="button" class="button" onClick={close}>
 						Close the file
 					</button>

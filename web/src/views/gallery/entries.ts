@@ -2,6 +2,7 @@
 // their pages are.
 import { useEffect, useState } from "preact/hooks";
 import { data } from "../../lib/data";
+import type { Library } from "../../lib/files/open_config";
 import { matchWords } from "../../lib/format";
 import type { State } from "../../lib/state";
 import type { Causes } from "../compare/difference";
@@ -61,6 +62,7 @@ interface GalleryData {
 	causes: Record<string, Causes>;
 	/** The address of the script with the closed forms of a static gallery; empty without one. */
 	forms: string;
+	library?: Library;
 	version: string;
 }
 

@@ -314,7 +314,7 @@ const isServed = Boolean(gallery.pair_link);
 const openConfig: OpenConfig = (file) => {
 	if (isServed) return openOnServer(file, "", (id) => linkTo(id, state));
 	return gallery.forms
-		? openInSite(file, gallery.forms, gallery.link)
+		? openInSite(file, gallery)
 		: Promise.resolve().then(() => refuse("no forms", shellWord(file.name)));
 };
 
