@@ -188,11 +188,12 @@ class Expr(_Written):
     @property
     def symbol(self) -> str:
         """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
-        if len(self.terms) == 1:
-            ((monomial, k),) = self.terms.items()
-            if k == 1 and len(monomial) == 1:  # a letter, as most sizes are
-                return _symbol(monomial[0])
-        return _format(self.terms, _symbol)
+        if is_marking():
+            return _format(self.terms, _symbol)
+        kept: str | None = vars(self).get("_symbol")
+        if kept is None:
+            kept = vars(self)["_symbol"] = _format(self.terms, _symbol)
+        return kept
 
     @property
     def numbers(self) -> str:
@@ -225,7 +226,7 @@ class Expr(_Written):
                     found |= _content(atom).symbols
         return frozenset(found)
 
-    @property
+    @cached_property
     def variables(self) -> frozenset[str]:
         """The symbols of the variables in it."""
         found = {atom.symbol for atom in self._leaves() if isinstance(atom, Variable)}

@@ -144,6 +144,9 @@ def kimi_k3(c: Config) -> Decoder:
     def depth(streams: int) -> DepthAttention:
         return DepthAttention(norm=norm, proj=linear(1, d), width=d, streams=streams)
 
+    # layers with as many streams share these
+    before_attn, before_mlp = ([depth(i) for i in range(1, n + 2)] for _ in range(2))
+
     def layer(full: bool, sparse: bool, closed: int, opens: bool) -> DepthAttentionLayer:
         plain = Layer(
             attn_norm=norm,
@@ -153,8 +156,8 @@ def kimi_k3(c: Config) -> Decoder:
         )
         return plain.extended(
             DepthAttentionLayer,
-            attn_depth=depth(closed + 1),
-            mlp_depth=depth(closed + opens + 1),
+            attn_depth=before_attn[closed],
+            mlp_depth=before_mlp[closed + opens],
             sizes=(d,) * (n + 1),
             closed=tuple(i < closed for i in range(n)),
             opened=tuple(opens and i == closed for i in range(n)),

@@ -4,12 +4,13 @@ and k, tied head.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import Heads
-from ..core.blocks import Decoder, Layer
+from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mlp, rms, swiglu
 from ..core.positions import Rope
@@ -66,17 +67,20 @@ def openelm(c: Config) -> Decoder:
     }
     gated = c.get("ffn_with_glu", True)
 
+    @cache
+    def attention(H: int, K: int) -> Attention:
+        heads = Heads(letters["H"][H], letters["K"][K], h)
+        return gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary)
+
     def layer(H: int, K: int, F: int) -> Layer:
         if H % K:
             raise c.error(
                 "num_kv_heads", f"has {K}, which does not divide the {H} heads of its layer"
             )
-        heads = Heads(letters["H"][H], letters["K"][K], h)
-        attn = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary)
         width = letters["F"][F]
         return Layer(
             attn_norm=norm,
-            attn=attn,
+            attn=attention(H, K),
             mlp_norm=norm,
             mlp=swiglu(d, width, activation) if gated else mlp(d, width, activation),
         )

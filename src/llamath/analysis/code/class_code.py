@@ -14,8 +14,8 @@ from ...core.tree import Block
 from ...utils.named_tuple import NamedTuple
 from .forward_code import ForwardWriter, Line
 from .recorded_code import Body
-from .symbols import DIM, NUMBER, is_dimension, is_number, tag_of
-from .syntax.trees import Rewriter, changed, is_same, parse, unparse, walk
+from .symbols import DIM, NUMBER, blank_text, is_dimension, is_number, tag_of
+from .syntax.trees import changed, is_same, parse, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +45,7 @@ class Variant:
     @property
     def skeleton(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Its text without numbers and dimensions: that of variants of one class is the same."""
-        lines = [_blank_text(x.tree) for x in self.lines]
-        return tuple([x.name for x in self.attributes]), tuple(lines)
+        return tuple([x.name for x in self.attributes]), tuple([x.blank for x in self.lines])
 
 
 class ClassCode:
@@ -114,11 +113,9 @@ class ClassCode:
             tags = (tag_of(x.id) for x in nodes if isinstance(x, ast.Name))
             return self._hole(nodes, next(tags, hint), in_forward)
         differ = any(type(x) is not type(first) for x in nodes)
-        if differ or (
-            isinstance(first, ast.Call) and len({_blank_text(x.func) for x in nodes}) > 1
-        ):
+        if differ or (isinstance(first, ast.Call) and len({blank_text(x.func) for x in nodes}) > 1):
             return self._hole(nodes, hint, in_forward)
-        if isinstance(first, ast.ListComp) and len({_blank_text(x) for x in nodes}) > 1:
+        if isinstance(first, ast.ListComp) and len({blank_text(x) for x in nodes}) > 1:
             return self._hole(nodes, hint, in_forward)  # each of its modules is made anew
         merged: dict[str, Any] = {}
         for field, value in ast.iter_fields(first):
@@ -210,21 +207,6 @@ def _add_names(tree: ast.AST, found: dict[str, None]) -> None:
         elif type(value) is list:
             for child in value:
                 _add_names(child, found)
-
-
-class _Blank(Rewriter):
-    """Puts one name in the place of numbers and dimensions."""
-
-    def visit(self, node: Any) -> Any:
-        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if not text and (is_number(node) or is_dimension(node)):
-            return ast.Name("number")
-        return super().visit(node)
-
-
-def _blank_text(tree: ast.AST) -> str:
-    """Return the text of a tree without numbers and dimensions."""
-    return unparse(_Blank().visit(tree))
 
 
 def _general(shapes: list[str]) -> str:

@@ -19,10 +19,10 @@ from .checkpoint_names import name_rows, other_formats, views
 from .class_code import Attribute, ClassCode, names_in
 from .class_words import class_summary
 from .forward_code import Line
-from .line_breaks import WIDTH, break_line, with_comment, wrap
 from .model_code import ModelWriter
 from .refusal import NotWritten
 from .symbols import DIM, NUMBER, tag_of
+from .syntax.line_breaks import WIDTH, break_line, with_comment, wrap
 from .syntax.trees import Rewriter, changed, is_same, unparse, walk
 
 

@@ -14,9 +14,9 @@ from ...core.tree import Block
 from ...utils.errors import safe
 from .class_code import ClassCode
 from .code_file import FileLine, FileWriter
-from .line_breaks import wrap
 from .recorded_code import is_module
 from .symbols import DIM, NUMBER
+from .syntax.line_breaks import wrap
 from .syntax.trees import unparse, walk
 
 _SAME = ("unflatten", "flatten", "float", "type_as", "expand", "view")

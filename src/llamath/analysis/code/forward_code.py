@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...core.blocks import Embedding, Linear
@@ -19,7 +20,7 @@ from ..graph.node import FLOAT32, Node, UsedWeight
 from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, iter_nodes
+from .symbols import DIM, NUMBER, blank_text, iter_nodes
 from .syntax.trees import fill, part_of, unparse
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ class Line:
         self.comment = comment
         self.operations = tuple(dict.fromkeys(operations))
         self.weights = tuple(dict.fromkeys(weights))
+
+    @cached_property
+    def blank(self) -> str:
+        """Its text without numbers and dimensions."""
+        return blank_text(self.tree)
 
 
 class ForwardWriter:
@@ -524,9 +530,14 @@ def _mentioned_twice(c: RecordedCall) -> list[Node]:
     if op in ("act", "gated") and "quick_gelu" in str(c.arguments["activation"]):
         op = "quick_gelu"
         return [x for k, x in c.arguments.items() if k in ("x", "gate")]
+    names = _names_mentioned_twice(op)
+    return [c.arguments[k] for k in names if isinstance(c.arguments.get(k), Node)] if names else []
+
+
+@cache
+def _names_mentioned_twice(op: str) -> frozenset[str]:
     words = re.findall(r"\w+", EXPRESSIONS.get(op, ""))
-    names = {*MENTIONED_TWICE.get(op, ()), *(x for x in words if words.count(x) > 1)}
-    return [x for k, x in c.arguments.items() if isinstance(x, Node) and k in names]
+    return frozenset(MENTIONED_TWICE.get(op, ())) | {x for x in words if words.count(x) > 1}
 
 
 def _weights(c: RecordedCall) -> list[str]:

@@ -19,6 +19,7 @@ from ...utils.named_tuple import NamedTuple
 from .class_code import Attribute, ClassCode, Variant, variants_by_class
 from .class_words import variant_name
 from .forward_code import ForwardWriter
+from .forward_signature import Signature, mentioned, signature
 from .layer_order import count_code, stack_code
 from .operation_code import FIELDS_READ, READS, USES, Use
 from .recorded_code import Body, Placed, is_module, record_code
@@ -53,12 +54,15 @@ class ModelWriter:
         }
         self._check_tied()
         self.record = record_code(self.tree, {*self.letters, *model.key_by_symbol})
+        self._all_tokens = f"B·{self.record.new_tokens.symbol}·"
         self.classes: list[ClassCode] = []
         self._class_of: dict[int, ClassCode] = {}  # by block
         self.copies: dict[_Copy, str] = {}  # names of copies of support functions
         self.methods: set[str] = set()  # of the cache that are needed
         self.shifted_norms = False
+        self._forwards: dict[Signature, tuple[ForwardWriter, list[str]]] = {}
         self._reads: dict[int, tuple[str, ...]] = {}
+        self._own_reads: dict[int, tuple[str, ...]] = {}
         self._options: dict[_Copy, Options] = {}
         self.has_local_theta = False
         calls = [c for x in self.record.bodies.values() for c in x.calls]
@@ -83,15 +87,16 @@ class ModelWriter:
         """Return a shape in letters and in numbers; in letters alone if it is (B, T, d)."""
         letters = [self._axis(x) for x in shape]
         numbers = [
-            self._axis(x) if isinstance(x, Expr) and x.variables else str(int(x)) for x in shape
+            text if isinstance(x, Expr) and x.variables else str(int(x))
+            for x, text in zip(shape, letters, strict=True)
         ]
         text = f"({', '.join(letters)})"
         plain = letters == numbers or letters in ([*letters[:2], "d"], ["tokens", "d"])
         return text if plain else f"{text} = ({', '.join(numbers)})"
 
     def _axis(self, x: Any) -> str:
-        text = str(x.symbol if isinstance(x, Expr) else x)
-        return "tokens" if text.startswith(f"B·{self.record.new_tokens.symbol}·") else text
+        text = x.symbol if isinstance(x, Expr) else str(x)
+        return "tokens" if text.startswith(self._all_tokens) else text
 
     def options_of(self, use: Use) -> Options:
         """Return which options of a function this model uses."""
@@ -138,6 +143,11 @@ class ModelWriter:
         return self._reads[id(block)]
 
     def _reads_itself(self, block: Block) -> tuple[str, ...]:
+        if id(block) not in self._own_reads:
+            self._own_reads[id(block)] = self._find_reads(block)
+        return self._own_reads[id(block)]
+
+    def _find_reads(self, block: Block) -> tuple[str, ...]:
         body = self.record.bodies.get(id(block))
         found: set[str] = set()
         for c in body.calls if body is not None else ():
@@ -290,7 +300,7 @@ class ModelWriter:
         return inner - {type(bodies[0].block).__name__} <= done
 
     def _add(self, kind: str, bodies: list[Body]) -> None:
-        variants = [self._variant(x) for x in bodies]
+        variants = [self._variant(x, alone=len(bodies) == 1) for x in bodies]
         known = {x.name for x in self.classes}
 
         def name(first: Variant, own: Variant, number: int) -> str:
@@ -305,9 +315,7 @@ class ModelWriter:
                 self._class_of[id(x.block)] = code
             self.classes.append(code)
 
-    def _variant(self, body: Body) -> Variant:
-        forward = ForwardWriter(body, self)
-        forward.write()
+    def _variant(self, body: Body, *, alone: bool) -> Variant:
         attributes = []
         for name, child in body.block.children:
             if isinstance(child, RMSNorm | LayerNorm) and child.weight is None and is_module(child):
@@ -317,7 +325,22 @@ class ModelWriter:
             if isinstance(child, Block) and is_module(child):
                 weights = tuple(f"{path}.{x}" for x, _ in child.children)
             attributes.append(Attribute(name, self._made(child, body), self._note(child), weights))
-        return Variant(body.block, body, attributes, forward)
+        return Variant(body.block, body, attributes, self._forward(body, alone=alone))
+
+    def _forward(self, body: Body, *, alone: bool) -> ForwardWriter:
+        """Return the forward pass of a block; those that differ only in letters which it does not
+        mention are written once.
+        """
+        key, letters = ((), []) if alone else signature(body, self)
+        first, own = self._forwards.get(key, (None, letters))
+        others = {x for x, y in zip(own, letters, strict=True) if x != y}
+        if first is not None and others.isdisjoint(mentioned(first.lines)):
+            return first
+        written = ForwardWriter(body, self)
+        written.write()
+        if not alone:
+            self._forwards.setdefault(key, (written, letters))
+        return written
 
     def _note(self, child: Weight | Block | Stack) -> str:
         """Return the comment of a part: its shape and its parameters."""

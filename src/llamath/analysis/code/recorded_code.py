@@ -137,6 +137,7 @@ class Body:
         self.inputs = inputs
         self.calls: list[RecordedCall] = []
         self.outputs: tuple[Node, ...] = ()
+        self.has_one_output = True  # and not several in a tuple
         # of nodes: how far from the frame of the block's own forward, and the variable's name
         self.names: dict[int, tuple[int, str]] = {}
 
@@ -188,13 +189,17 @@ class CodeRecorder(GraphRecorder):
         if outer is not None and not depth:
             self._note_names(outer, sys._getframe(2))
         forward = type(block.block).forward
+        known = self.bodies.get(id(block.block))
         if is_module(block.block):
             self._depth += 1
             result = forward(block, self, *inputs)
+        elif known is not None and _are_alike(known.inputs, inputs):
+            result = self._repeated(known, inputs)
         else:
             self._body, self._depth = Body(block.block, block.path, inputs), 0
             result = forward(block, self, *inputs)
             self._body.outputs = _results(result)
+            self._body.has_one_output = result is self._body.outputs[0]
             self.bodies.setdefault(id(block.block), self._body)
         self._body, self._depth = outer, depth
         if outer is not None and not depth:
@@ -203,6 +208,16 @@ class CodeRecorder(GraphRecorder):
                 RecordedCall("", named, _results(result), block, _remark(sys._getframe(2)))
             )
         return result
+
+    def _repeated(self, body: Body, inputs: tuple[Node, ...]) -> Any:
+        """Return new results of a block that was recorded with inputs of these shapes."""
+        places = {id(x): y for x, y in zip(body.inputs, inputs, strict=True)}
+        found = [
+            places.get(id(x))
+            or self.append(x.op, x.inputs, x.shape, x.weights, x.attributes, x.width)
+            for x in body.outputs
+        ]
+        return found[0] if body.has_one_output else tuple(found)
 
     def _note_names(self, body: Body, frame: FrameType | None) -> None:
         """Note the names of nodes in all frames out to that of the block's forward."""
@@ -250,6 +265,16 @@ class CodeRecorder(GraphRecorder):
         arguments = {"layers": layers, "x": x, "extra": extra}
         cast(Body, self._body).calls.append(RecordedCall("layers", arguments, (result,)))
         return result
+
+
+def _are_alike(some: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
+    """Whether nodes have the same shapes, in letters, and dtypes."""
+    pairs = zip(some, others, strict=True)
+    return len(some) == len(others) and all(
+        x.width == y.width
+        and (x.shape is y.shape or [n.terms for n in x.shape] == [n.terms for n in y.shape])
+        for x, y in pairs
+    )
 
 
 def _results(result: Any) -> tuple[Node, ...]:

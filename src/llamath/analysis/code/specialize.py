@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from math import inf
 from typing import Any
 
-from .line_breaks import WIDTH, break_line
+from .syntax.line_breaks import WIDTH, break_line
 from .syntax.trees import inner_nodes, unparse
 
 _UNKNOWN = object()

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
 from ..graph.node import Node
-from .syntax.trees import parse
+from .syntax.trees import Rewriter, parse, unparse
 
 DIM, NUMBER = "_dim_", "_number_"
 
@@ -114,6 +114,21 @@ def is_dimension(x: Any) -> bool:
 def is_number(x: Any) -> bool:
     """Whether an expression is a number."""
     return isinstance(x, ast.Constant) or (isinstance(x, ast.Name) and x.id.startswith(NUMBER))
+
+
+class _Blank(Rewriter):
+    """Puts one name in the place of numbers and dimensions."""
+
+    def visit(self, node: Any) -> Any:
+        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if not text and (is_number(node) or is_dimension(node)):
+            return ast.Name("number")
+        return super().visit(node)
+
+
+def blank_text(tree: ast.AST) -> str:
+    """Return the text of a tree without numbers and dimensions."""
+    return unparse(_Blank().visit(tree))
 
 
 def tag_of(name: str) -> str:

@@ -1,0 +1,108 @@
+"""`signature`: what the statements of a block's forward pass depend on, but for the letters of its
+sizes; blocks with the same one have the same statements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...core.expr import Expr, Letter, Power
+from ..graph.node import Node, UsedWeight
+from .operation_code import USES
+from .recorded_code import Body, NamedFloat, NamedInt, Placed, is_module
+from .symbols import DIM
+from .syntax.trees import walk
+
+if TYPE_CHECKING:
+    from .forward_code import Line
+    from .model_code import ModelWriter
+
+Signature = tuple[Any, ...]
+_PLAIN = (str, bool, int, float, type(None))
+
+
+def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str]]:
+    """Return the signature of a block's forward pass, and the letters that it leaves out."""
+    reader = _Reader(body, model)
+    return reader.read(), list(reader.letters)
+
+
+def mentioned(lines: Iterable[Line]) -> set[str]:
+    """Return the letters that statements and their comments mention."""
+    found = set()
+    for x in lines:
+        found.update(re.findall(r"\w+", x.comment))
+        names = (getattr(y, "id", "") for y in walk(x.tree))
+        found.update(y.removeprefix(DIM) for y in names if y.startswith(DIM))
+    return found
+
+
+class _Reader:
+    """Reads one body: nodes, letters and the sizes of shapes are numbered as they appear."""
+
+    def __init__(self, body: Body, model: ModelWriter) -> None:
+        self._body = body
+        self._model = model
+        self.letters: dict[str, int] = {}
+        self._nodes: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._known: dict[int, Any] = {}  # of expressions
+
+    def read(self) -> Signature:
+        body = self._body
+        # templates of these read any field of the block
+        own = id(body.block) if any(c.op in USES for c in body.calls) else 0
+        found: list[Any] = [type(body.block).__name__, body.path, own]
+        found.append(self._values(body.inputs))
+        for c in body.calls:
+            found += (c.op, c.remark, tuple(c.arguments), self._values(c.arguments.values()))
+            found += (self._values(c.results), self._block(c.block))
+        found.append(self._values(body.outputs))
+        return tuple(found)
+
+    def _values(self, values: Iterable[Any]) -> Signature:
+        return tuple([self._value(x) for x in values])
+
+    def _value(self, x: Any) -> Any:
+        if isinstance(x, Node):
+            known = self._nodes.get(id(x))
+            if known is not None:
+                return known
+            self._nodes[id(x)] = len(self._nodes)
+            return self._body.names.get(id(x)), x.width, self._values(x.shape)
+        if isinstance(x, Expr):
+            if id(x) not in self._known:
+                self._known[id(x)] = self._size(x)
+            return self._known[id(x)]
+        if isinstance(x, UsedWeight):
+            return x.path, self._values(x.shape)
+        if isinstance(x, Placed):
+            return self._block(x) if is_module(x.block) else (x.path, id(x.block))
+        if isinstance(x, NamedFloat | NamedInt):
+            return x.tag, x
+        if isinstance(x, tuple | list):
+            return self._values(x)
+        return (type(x), x) if isinstance(x, _PLAIN) and not isinstance(x, Power) else id(x)
+
+    def _size(self, x: Expr) -> Signature:
+        """Return a size: its letters and its value by number, what else is in it as it is."""
+        terms = tuple([(k, *map(self._atom, monomial)) for monomial, k in x.terms.items()])
+        return self._sizes.setdefault(int(x), len(self._sizes)), int(x) == 1, terms
+
+    def _atom(self, x: Any) -> Any:
+        if type(x) is not Letter:
+            return x
+        return self.letters.setdefault(x.symbol, len(self.letters)), len(x.symbol)
+
+    def _block(self, x: Placed | None) -> Any:
+        """Return what the use of a block depends on."""
+        if x is None:
+            return None
+        own = x.block
+        if not is_module(own):
+            return x.path, type(own).__name__, self._model.reads(own)
+        plain = (getattr(own, name, None) for name in ("eps", "offset", "scale"))
+        parts = tuple([name for name, _ in own.children])
+        return x.path, type(own).__name__, parts, self._values(plain), self._model.reads(own)
