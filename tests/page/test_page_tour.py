@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,9 +12,17 @@ from typing import Any
 
 import pytest
 
+import llamath
 from llamath.analysis.learn.tour.stop_questions import stop_exercises
 from llamath.analysis.learn.tour.tour import Stop, tour_of
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
+from llamath.web.page_data.live.tour_example import (
+    EXAMPLE_FILE,
+    SHOWN_NUMBERS,
+    TEMPERATURES,
+    softmax,
+    tour_example,
+)
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, live_page, model_of, page_of
@@ -36,9 +46,14 @@ TOPS = """[".tour-text", ".tour-values", ".tour-question"].map((x) => {
   const { left, top } = document.querySelector(`.tour ${x}`).getBoundingClientRect();
   return innerWidth > 1000 ? left : top;
 })"""
-FOLDED = """[".tour-text h3", ".tour-values > *", ".tour-question", ".tour-why"].map((x) =>
+ORDER = """[".tour-text h3", ".tour-text p", ".tour-values > *", ".tour-question"].map((x) =>
   document.querySelector(`.tour ${x}`).getBoundingClientRect().top)"""
-"""The order on a phone: the text is folded, after values and question."""
+"""On a phone one is taught before one is asked."""
+GAPS = """() => {
+  const box = (x) => document.querySelector(`.tour ${x}`).getBoundingClientRect();
+  return [[".tour-text", ".tour-question"], [".tour-values", ".tour-code"]].map(([a, b]) => box(b).top - box(a).bottom);
+}"""
+"""What is empty between the parts of the two columns."""
 INNER = "(() => { const { scrollHeight, clientHeight } = document.querySelector('.tour'); return scrollHeight - clientHeight; })()"
 DIMMED = """(() => {
   const brightness = (color) => {
@@ -301,6 +316,159 @@ def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> N
         assert tab.text_content(".tour-values") != before
 
 
+def test_tokens_are_read_in_layers_alone(browser: Any, tmp_path: Path) -> None:
+    names = [x.name for x in tour_of(load_with_checkpoint("embedded")).stops]
+    with Tab(browser, tmp_path, live_page(), width=1440) as tab:
+        tab.wait_for_selector("[data-live=ready]")
+        for name in names:
+            go_to(tab, f"#tour={names.index(name) + 1}")
+            is_layer = "Layer" in tab.text_content(PLACE)
+            titles = tab.locator(".tour .live-tokens button").evaluate_all(
+                "x => x.map((y) => y.title)"
+            )
+            assert any("read with" in x for x in titles) == is_layer, name
+
+
+def test_scores_of_a_head_stand_beside_undivided_ones(browser: Any, tmp_path: Path) -> None:
+    names = [x.name for x in tour_of(load_with_checkpoint("embedded")).stops]
+    with Tab(browser, tmp_path, live_page(), width=1440) as tab:
+        tab.wait_for_selector("[data-live=ready]")
+        go_to(tab, f"#tour={names.index('scores') + 1}&layer=3&head=0")
+        found = tab.inner_text(".tour .live-steps")
+        assert "if not divided" in found and "one key wins all the same: 77.8 / √32 = 13.8" in found
+        go_to(tab, f"#tour={names.index('scores') + 1}&layer=0&head=3")
+        assert "wins all the same" not in tab.inner_text(".tour .live-steps")
+        first = tab.inner_text(".tour .live-steps tbody tr:last-child").split("\t")
+        assert first[-2:] == ["71\xa0%", "99.9\xa0%"]
+
+
+def watched_example() -> dict[str, Any]:
+    """Return what the bundled model computes of the text of the example."""
+    found = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
+    watched = llamath.watch(found["text"], dtype="float32")
+    layer, head, kv, dim = found["layer"], found["head"], found["kv_head"], found["head_dim"]
+    last, shown = len(watched.ids) - 1, slice(SHOWN_NUMBERS)
+
+    def at(name: str) -> Any:
+        return watched[name].tolist()
+
+    def of(name: str) -> Any:
+        return at(f"layers.{layer}.{name}")
+
+    x = at("embed")[last]
+    queries, keys = of("attn.q_rope")[last][head], [y[kv] for y in of("attn.k_rope")]
+    before = of("attn.q")[last][head * dim :][:dim]
+    logits = list(watched.session.logits(last)[: found["vocab"]])
+    best = sorted(range(len(logits)), key=lambda i: -logits[i])[:5]
+    by_heat = [softmax([y / t for y in logits]) for t in TEMPERATURES]
+    pairs = []
+    for i in (0, 1, 4, dim // 2 - 1):
+        turned = math.degrees(last * 10000 ** (-2 * i / dim)) % 360
+        pairs.append(
+            [i, turned, [before[i], before[i + dim // 2]], [queries[i], queries[i + dim // 2]]]
+        )
+    results = {
+        "norm": of("attn_norm")[last],
+        "q": before,
+        "k": of("attn.k")[last][kv * dim :],
+        "v": of("attn.v")[last][kv * dim :],
+        "mix": of("attn.mix")[last][head],
+        "o": of("attn.o")[last],
+        "after_attention": of("attn_add")[last],
+        "gate": of("mlp.gate")[last],
+        "up": of("mlp.up")[last],
+        "act": of("mlp.act")[last],
+        "down": of("mlp.down")[last],
+        "after_layer": of("mlp_add")[last],
+    }
+    made: dict[str, Any] = found | {
+        "tokens": list(watched.texts),
+        "ids": list(watched.ids),
+        "width": len(x),
+        "rms": math.sqrt(sum(y * y for y in x) / len(x)),
+        "numbers": {"x": x[shown], **{k: v[shown] for k, v in results.items()}},
+        "pairs": pairs,
+        "products": [sum(a * b for a, b in zip(queries, y, strict=True)) for y in keys],
+        "shares": [y[head][: i + 1] for i, y in enumerate(of("attn.softmax"))],
+        "values": [y[kv * dim :][shown] for y in of("attn.v")],
+        "likely": [[watched._text(i), logits[i], [y[i] for y in by_heat]] for i in best],
+    }
+    return made
+
+
+def rounded(x: Any) -> Any:
+    """Return numbers to four digits."""
+    if isinstance(x, dict):
+        return {name: rounded(y) for name, y in x.items()}
+    if isinstance(x, list):
+        return [rounded(y) for y in x]
+    return float(f"{x:.4g}") if isinstance(x, float) else x
+
+
+def flat(x: Any) -> list[Any]:
+    """Return numbers and texts in one list."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [z for y in x for z in flat(y)] if isinstance(x, list) else [x]
+
+
+def test_example_is_what_the_bundled_model_computes() -> None:
+    found = watched_example()
+    if os.environ.get("LLAMATH_GOLDEN"):
+        lines = (
+            f" {json.dumps(name)}: {json.dumps(x, ensure_ascii=False)}"
+            for name, x in rounded(found).items()
+        )
+        EXAMPLE_FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    kept = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
+    assert kept.keys() == found.keys()
+    for x, y in zip(flat(kept), flat(found), strict=True):
+        if isinstance(y, float):
+            y = pytest.approx(y, rel=1e-3, abs=1e-4)
+        assert x == y, "LLAMATH_GOLDEN=1 writes it anew"
+
+
+def test_stops_show_their_steps_in_the_bundled_model(tab: Any) -> None:
+    names = [x.name for x in stops_of("llama-3-8b")]
+    for name, found in tour_example()["stops"].items():
+        go_to(tab, f"#tour={names.index(name) + 1}")
+        text = tab.inner_text(".tour .tour-example")
+        assert "the bundled model of 804K parameters" in text and found["says"] in text
+        assert all(x in text for row in found["rows"] for x in row)
+    go_to(tab, f"#tour={names.index('scores') + 1}")
+    assert "71 %\t99.9 %" in tab.inner_text(".tour .tour-example")
+    go_to(tab, f"#tour={names.index('softmax') + 1}")
+    assert tab.locator(".tour .tour-example rect").count() == 17 * 18 // 2
+    assert (
+        tab.get_attribute(".tour .tour-example svg", "aria-label")
+        == "·the reads ·in 4 %, ·the 19 %, ·the 71 %"
+    )
+
+
+def test_examples_are_of_steps_of_the_same_kind() -> None:
+    def shown(slug: str) -> set[str]:
+        return {x["name"] for x in data_of(slug)["models"][0]["tour"] if x["has_example"]}
+
+    assert shown("llama-3-8b") == {x.name for x in stops_of("llama-3-8b")} - {"cache"}
+    assert {"norm", "gate_up"}.isdisjoint(shown("gpt2")), "LayerNorm and GELU"
+    assert "scores" in shown("deepseek-v3") and "compress" not in shown("deepseek-v3")
+
+
+def test_columns_of_a_stop_have_no_holes(tab: Any) -> None:
+    for _ in at_widths(tab, 1024, 768):
+        for name in ("scores", "cache", "qkv"):
+            stops = [x.name for x in stops_of("llama-3-8b")]
+            go_to(tab, f"#tour={stops.index(name) + 1}")
+            assert all(0 <= x <= 16 for x in tab.evaluate(GAPS)), name
+
+
+def test_edited_model_says_why_it_has_no_tour(tab: Any) -> None:
+    go_to(tab, "#edit=sizes&sizes=L16")
+    assert "The tour is of Llama 3 8B as published" in tab.text_content(".tour-start")
+    go_to(tab, "#edit=sizes")
+    assert "Follow one token" in tab.text_content(".tour-start")
+
+
 def test_typed_answers_are_judged(tab: Any) -> None:
     go_to(tab, "#tour=4")
     assert tab.get_attribute(".tour-asked", "data-question") == "weights"
@@ -392,8 +560,8 @@ def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: i
             if width == 1440:
                 assert tab.evaluate(INNER) == 0, i
             else:
-                folded = tab.evaluate(FOLDED)
-                assert folded == sorted(folded) and not tab.is_visible(".tour-why p"), i
+                order = tab.evaluate(ORDER)
+                assert order == sorted(order) and tab.is_visible(".tour-text p >> nth=1"), i
         if width == 1440:  # the lit part, the whole map and the question at once
             softmax = [x.name for x in tour_of(models[0]).stops].index("softmax") + 1
             go_to(tab, f"#tour={softmax}")

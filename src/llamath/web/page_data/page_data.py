@@ -36,6 +36,7 @@ from .experts_data import build_experts, fixed_letters
 from .facts_data import facts_data
 from .file_formats import file_formats
 from .live.live_data import LiveParts
+from .live.tour_example import has_example, tour_example
 from .page_settings import page_settings
 from .parameters_data import build_parameters
 from .plate_data import build_plate
@@ -176,6 +177,7 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
         "fit": fit_rules(),
         "difference": _comparison(*models) if len(models) == 2 else None,
         "words": UI_STRINGS,
+        "example": tour_example(),
         "version": version("llamath"),
         "files": file_formats(),
         "models": model_data,
@@ -261,6 +263,7 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",
             "so_far": f"{x.so_far:,}",
+            "has_example": has_example(x),
             "questions": [
                 # without the words that name the stop
                 _question(model, y, y.text.rpartition(". ")[2])

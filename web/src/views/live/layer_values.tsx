@@ -9,7 +9,7 @@ import type { ChosenHead } from "./heads";
 import { isLayerOpen, rowOfHead, shownHead, shownLayer } from "./heads";
 import { Cells, largestSize, percentOf, rootMeanSquare, rowOf, shortNumber } from "./cells";
 import { colorOf, stageAt, stagesOf, type Step } from "../plate/plate_model";
-import { enteringStep, largest, shownToken, type Story } from "./story";
+import { enteringStep, largest, shownToken, softmax, type Story } from "./story";
 
 /** The colour token of the residual stream and its norms, which began as the embedding. */
 export const STREAM = "--c-embed";
@@ -248,6 +248,8 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 	const show = (i: number) => story.model.tokenizer.show(story.ids[i]!);
 	const size = Math.round(1 / facts.scale ** 2);
 	const isRoot = Math.abs(size * facts.scale ** 2 - 1) < 1e-6;
+	const undivided = isRoot && products ? softmax(products) : null;
+	const winner = largest(weights, 1)[0]!;
 	const scale = isRoot ? `q·k / √${size}` : `q·k × ${facts.scale.toPrecision(4)}`;
 	return (
 		<figure class="live-steps">
@@ -269,6 +271,11 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 						<th scope="col" class="n">
 							softmax
 						</th>
+						{undivided && (
+							<th scope="col" class="n">
+								if not divided
+							</th>
+						)}
 					</tr>
 				</thead>
 				<tbody>
@@ -284,10 +291,17 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 								</>
 							)}
 							<td class="n">{percentOf(weights[i]!)}</td>
+							{undivided && <td class="n">{percentOf(undivided[i]!)}</td>}
 						</tr>
 					))}
 				</tbody>
 			</table>
+			{undivided && weights[winner]! > 0.99 && token > 0 && (
+				<p class="caption">
+					Here one key wins all the same: {shortNumber(products![winner]!)} / √{size} ={" "}
+					{shortNumber(products![winner]! * facts.scale)}, far above the others.
+				</p>
+			)}
 			<figcaption class="caption">
 				{token + 1 > shown.length && `The ${shown.length} most read of ${token + 1} keys. `}
 				Keys after “{show(token)}” are masked. The values of the keys, weighted by the last

@@ -9,7 +9,7 @@ import { MAX_TEXT } from "../../lib/settings";
 import { change, useAppState } from "../../lib/state";
 import { IS_PHONE, useMedia } from "../../lib/use_media";
 import { percentOf } from "./cells";
-import { HeadMap, shownHead } from "./heads";
+import { HeadMap, isLayerOpen, shownHead } from "./heads";
 import { NextToken } from "./next_token";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
 
@@ -176,7 +176,8 @@ export function Tokens({
 	const rove = useRoving(story.ids.length + LIKELY);
 	const state = useAppState("token", "layer", "head");
 	const chosen = shownToken(story, state);
-	const head = shownHead(model, story, state);
+	// outside of a layer nothing is read
+	const head = isLayerOpen(model, state) ? shownHead(model, story, state) : null;
 	const keys = chosen + 1;
 	const weights = head && story.passes[chosen]?.attention.get(head.facts.step);
 	const list = useRef<HTMLOListElement>(null);

@@ -2,10 +2,11 @@
 // paper the list of all stops.
 import "./tour.css";
 import type { ComponentChildren } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
+import { Original } from "../../lib/editing";
 import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
@@ -93,7 +94,13 @@ export function TourButton({ model }: { model: ModelData }) {
 	const state = useAppState("tour");
 	const stops = tourOf(model);
 	const isOpen = stopAt(model, state.tour) !== null;
-	if (!stops.length) return null;
+	const original = useContext(Original);
+	if (!stops.length)
+		return original && tourOf(original).length ? (
+			<span class="caption tour-start no-print">
+				The tour is of {original.name} as published: reset the edit to follow a token.
+			</span>
+		) : null;
 	return (
 		<button
 			type="button"
@@ -134,7 +141,8 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const ref = useRef<HTMLDivElement>(null);
 	const isFirst = useRef(true);
 	const [isPlaying, setPlaying] = useState(false);
-	const isNarrow = useMedia("(max-width: 600px)");
+	const isNarrow = useMedia("(max-width: 700px)");
+	const isPaired = useMedia("(min-width: 701px) and (max-width: 1399px)");
 	useLayoutEffect(() => {
 		open(model, stop, isFirst.current);
 		isFirst.current = false;
@@ -192,6 +200,43 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 		addEventListener("keydown", onPage);
 		return () => removeEventListener("keydown", onPage);
 	});
+	const text = (
+		<div class="tour-text" aria-live="polite" aria-atomic="true">
+			<span class="hidden">
+				Stop {index + 1} of {stops.length}.
+			</span>
+			<h3>{stop.title}</h3>
+			<p>{stop.what}</p>
+			<p>
+				<strong>Why?</strong> {stop.why}
+			</p>
+			{stop.formula && <p class="tour-formula">{stop.formula}</p>}
+			{index === 0 && !Values && <WhereValuesAre />}
+		</div>
+	);
+	const values = Values ? (
+		<Values model={model} stop={stop} />
+	) : (
+		<Shapes model={model} stop={stop} />
+	);
+	const hasValues = Values !== undefined || stop.has_example;
+	const isLong = hasValues && stop.code.length > 2;
+	const code = (
+		<Code
+			key={`code ${stop.name} ${isNarrow} ${isPaired}`}
+			model={model}
+			stop={stop}
+			open={!isNarrow && !Values && (isPaired || !isLong)}
+		/>
+	);
+	const questions = (
+		<Questions
+			key={stop.name}
+			model={model}
+			stop={stop}
+			before={stops[index - 1]?.so_far ?? "0"}
+		/>
+	);
 	return (
 		<div
 			ref={ref}
@@ -258,31 +303,26 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 					×
 				</button>
 			</div>
-			<div class={`tour-body ${Values ? "live" : ""}`}>
-				<div class="tour-text" aria-live="polite" aria-atomic="true">
-					<span class="hidden">
-						Stop {index + 1} of {stops.length}.
-					</span>
-					<Words key={stop.name} stop={stop} isFolded={isNarrow} />
-					{index === 0 && !Values && <WhereValuesAre />}
-				</div>
-				{Values ? (
-					<Values model={model} stop={stop} />
+			<div class={`tour-body ${isPaired ? "paired" : ""} ${hasValues ? "with-values" : ""}`}>
+				{isPaired ? (
+					<>
+						<div>
+							{text}
+							{questions}
+						</div>
+						<div>
+							{values}
+							{code}
+						</div>
+					</>
 				) : (
-					<Shapes model={model} stop={stop} />
+					<>
+						{text}
+						{values}
+						{code}
+						{questions}
+					</>
 				)}
-				<Questions
-					key={stop.name}
-					model={model}
-					stop={stop}
-					before={stops[index - 1]?.so_far ?? "0"}
-				/>
-				<Code
-					key={`${stop.name} ${isNarrow}`}
-					model={model}
-					stop={stop}
-					open={!isNarrow && !Values}
-				/>
 			</div>
 		</div>
 	);
@@ -292,36 +332,9 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 function WhereValuesAre() {
 	return (
 		<p class="caption">
-			Here each stop has the shapes of this model. To see the values of a text at the same
-			stops, open the page of the bundled model, which runs it:{" "}
-			<code>llamath serve embedded</code>
+			Shapes and code are of this model. The bundled model computes the same steps of your own
+			text in its page: <code>llamath serve embedded</code>
 		</p>
-	);
-}
-
-/** On a phone the title, then values and question; the text is folded below them. */
-function Words({ stop, isFolded }: { stop: TourStop; isFolded: boolean }) {
-	const text = (
-		<>
-			<p>{stop.what}</p>
-			<p>
-				<strong>Why?</strong> {stop.why}
-			</p>
-			{stop.formula && <p class="tour-formula">{stop.formula}</p>}
-		</>
-	);
-	return (
-		<>
-			<h3>{stop.title}</h3>
-			{isFolded ? (
-				<details class="tour-why">
-					<summary>What happens, and why?</summary>
-					{text}
-				</details>
-			) : (
-				text
-			)}
-		</>
 	);
 }
 

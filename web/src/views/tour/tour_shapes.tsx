@@ -2,6 +2,7 @@
 import type { ModelData } from "../../lib/data";
 import { grouped } from "../../lib/format";
 import { stagesOf, type Step } from "../plate/plate_model";
+import { StopExample } from "./tour_example";
 import type { TourStop } from "./tour_stops";
 
 /** The first step of a stop that is a product with a matrix. */
@@ -15,9 +16,10 @@ export const productOf = (model: ModelData, stop: TourStop): Step | undefined =>
 /** The shapes of the results, in letters and numbers, of one sequence of T tokens. */
 export function Shapes({ model, stop }: { model: ModelData; stop: TourStop }) {
 	const product = productOf(model, stop);
-	if (!stop.shapes.length && !product) return null;
+	if (!stop.shapes.length && !product && !stop.has_example) return null;
 	return (
 		<div class="tour-values">
+			<StopExample stop={stop} />
 			{product && <InLetters step={product} />}
 			<ShapeList stop={stop} />
 		</div>

@@ -20,6 +20,8 @@ export interface TourStop {
 	numbers: string;
 	adds: string;
 	so_far: string;
+	/** Whether the page has numbers of the same step in the bundled model. */
+	has_example: boolean;
 	questions: Question[];
 }
 

@@ -1,0 +1,104 @@
+// What the steps of a stop compute in the bundled model, in pages of models without weights.
+import { data } from "../../lib/data";
+import type { TourStop } from "./tour_stops";
+
+/** As src/llamath/web/page_data/live/tour_example.py writes it. */
+interface Example {
+	model: string;
+	/** The last one of the text. */
+	token: string;
+	stops: Record<string, Table>;
+}
+
+interface Table {
+	says: string;
+	/** Of the map of attention, the percents of each token. */
+	columns: string[];
+	rows: string[][];
+}
+
+export function StopExample({ stop }: { stop: TourStop }) {
+	if (!stop.has_example) return null;
+	const { model, token, stops } = data.example as Example;
+	const { says, columns, rows } = stops[stop.name]!;
+	return (
+		<figure class="tour-example">
+			<figcaption class="caption">
+				The same step in {model}, at <b class="live-token">{token}</b>: {says}.
+			</figcaption>
+			{stop.name === "token" ? (
+				<ol class="tour-ids" aria-label="Tokens and their ids">
+					{rows.map(([text, id], i) => (
+						<li key={i} aria-current={i === rows.length - 1 ? "true" : undefined}>
+							<span class="live-token">{text}</span>
+							<small>{id}</small>
+						</li>
+					))}
+				</ol>
+			) : stop.name === "softmax" ? (
+				<Shares tokens={stops.token!.rows} rows={columns.map((x) => x.split(" "))} />
+			) : (
+				<table>
+					<thead>
+						<tr>
+							{columns.map((x, i) => (
+								<th scope="col" class={i ? "n" : ""}>
+									{x}
+								</th>
+							))}
+						</tr>
+					</thead>
+					<tbody>
+						{rows.map(([first, ...numbers]) => (
+							<tr key={first}>
+								<th scope="row">{first}</th>
+								{numbers.map((x) => (
+									<td class="n">{x}</td>
+								))}
+							</tr>
+						))}
+					</tbody>
+				</table>
+			)}
+		</figure>
+	);
+}
+
+const CELL = 13;
+
+/** A triangle of shares: what each token reads of those up to itself. */
+function Shares({ tokens, rows }: { tokens: string[][]; rows: string[][] }) {
+	const side = CELL * rows.length;
+	const most = rows
+		.at(-1)!
+		.flatMap((x, i) => (Number(x) > 2 ? [`${tokens[i]![0]} ${x} %`] : []))
+		.join(", ");
+	return (
+		<svg
+			class="data"
+			role="img"
+			aria-label={`${tokens.at(-1)![0]} reads ${most}`}
+			width={side + 64}
+			height={side}
+		>
+			<path d={`M${CELL} 0H${side}V${side - CELL}z`} class="masked" />
+			<text x={side - 4} y={CELL} text-anchor="end">
+				masked
+			</text>
+			{rows.map((row, y) => [
+				row.map((x, i) => (
+					<rect
+						x={CELL * i}
+						y={CELL * y}
+						width={CELL - 1}
+						height={CELL - 1}
+						opacity={Math.sqrt(Number(x) / 100)}
+					/>
+				)),
+				<text x={CELL * (y + 1) + 3} y={CELL * (y + 0.8)}>
+					{tokens[y]![0]}
+				</text>,
+			])}
+		</svg>
+	);
+}
