@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -82,6 +83,19 @@ def is_heavy(path: Path) -> bool:
     return False
 
 
+@cache
+def is_in_slow_file(path: Path) -> bool:
+    """Whether all tests of a file are slow."""
+    listed = path.parent.name in SLOW_FOLDERS or path.name in SLOW_FILES
+    return listed or (path.suffix == ".py" and is_heavy(path))
+
+
+@cache
+def uses_heavy(code: CodeType) -> bool:
+    """Whether a test imports torch or transformers itself."""
+    return not HEAVY.isdisjoint((*code.co_names, *(x for x in code.co_consts if type(x) is str)))
+
+
 pytest.register_assert_rewrite("contract.checks")
 
 
@@ -112,15 +126,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [x for x in items if x.get_closest_marker("release") is None]
     for item in items:
         code = getattr(getattr(item, "function", None), "__code__", None)
-        names = (
-            {*code.co_names, *(x for x in code.co_consts if isinstance(x, str))} if code else set()
-        )
         if (
-            item.path.parent.name in SLOW_FOLDERS
-            or item.path.name in SLOW_FILES
-            or not HEAVY.isdisjoint(names)
+            is_in_slow_file(item.path)
+            or (code is not None and uses_heavy(code))
             or item.get_closest_marker("transformers")
-            or (item.path.suffix == ".py" and is_heavy(item.path))
         ):
             item.add_marker("slow")
 

@@ -12,6 +12,7 @@ import torch
 import llamath
 from llamath.analysis.check.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.families.registry import find_family
 from llamath.native.native_session import load_native
 from llamath.native.rotary_pairs import LAYOUT, is_order_free
 from llamath.torch import open_model
@@ -24,7 +25,7 @@ IDS = [1, 5, 9, 31, 3, 3, 20, 17, 30, 2]
 
 
 def has_pairs(config: Mapping[str, Any]) -> bool:
-    family = llamath.load(dict(config)).family
+    family = find_family(config["model_type"])
     return family.gguf is not None and LAYOUT in family.gguf.layouts.values()
 
 

@@ -1,4 +1,4 @@
-"""The browser of the page's tests ends before a module that does not use it."""
+"""The page's tests share data of models, and a browser that ends before a module without it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Any
 import pytest
 
 from support.browser_page import close_browser, forget_pages
+from support.page_models import made_once
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _data_made_once() -> Iterator[None]:
+    with made_once():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,7 +40,7 @@ from support.browser_page import (
     wait_until_drawn,
 )
 from support.page_expressions import FUNCTIONS, evaluate
-from support.page_models import as_made, as_sent, data_of, model_of, page_of
+from support.page_models import as_made, as_sent, data_of, model_of, once_in_a_run, page_of
 from support.reference_data import tiny_configs
 
 PARTS = {
@@ -80,10 +80,10 @@ def random_models(whole: bool) -> list[Model]:
 @cache
 def random_data(whole: bool) -> dict[str, Any]:
     """Return the data of a page of all these models."""
-    models = random_models(whole)
-    known = [data_of(slug) for slug in SAMPLE]
-    made = known + [build_page_data([x]) for x in models[len(known) :]]
-    return known[0] | {"models": [x["models"][0] for x in made]}
+    found: dict[str, Any] = once_in_a_run(
+        f"page-data-of-random-models-{whole}", lambda: build_page_data(random_models(whole))
+    )
+    return found
 
 
 def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:

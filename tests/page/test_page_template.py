@@ -189,7 +189,7 @@ def test_page_makes_the_data_of_other_dimensions(
     browser: Any, tmp_path: Path, page: str, slug: str
 ) -> None:
     config = dict(read_preset(slug).config)
-    template = build_page_data([_family_model(config)])["models"][0]["template"]
+    template = data_of(slug)["models"][0]["template"]
     with Tab(browser, tmp_path, page, width=NARROW) as tab:
         for changes in CHANGES[slug]:
             model = _family_model(config | changes)

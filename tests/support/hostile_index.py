@@ -19,8 +19,12 @@ def shard(name: Any) -> Callable[[], bytes]:
     return index({"w": name})
 
 
-def text(value: str | bytes) -> Callable[[], bytes]:
-    return lambda: value.encode() if isinstance(value, str) else value
+def text(value: str | bytes | Callable[[], str]) -> Callable[[], bytes]:
+    def encoded() -> bytes:
+        made = value() if callable(value) else value
+        return made.encode() if isinstance(made, str) else made
+
+    return encoded
 
 
 def hostile() -> Corpus:
@@ -30,7 +34,7 @@ def hostile() -> Corpus:
 
 def _texts() -> Corpus:
     whole = f'{{"weight_map": {{"w": "{SHARD}"}}}}'
-    texts: dict[str, str | bytes] = {
+    texts: dict[str, str | bytes | Callable[[], str]] = {
         "empty": "",
         "spaces": "   ",
         "not JSON": "hello",
@@ -56,10 +60,10 @@ def _texts() -> Corpus:
         "a safetensors file": b"\2\0\0\0\0\0\0\0{}",
         "objects nested 100,000 deep": '{"weight_map": ' * 100_000 + "}" * 100_000,
         "arrays nested 100,000 deep": '{"weight_map": ' + "[" * 100_000 + "]" * 100_000 + "}",
-        "a million empty arrays": '{"weight_map": [' + ",".join(["[]"] * 1_000_000) + "]}",
-        "a million empty objects": '{"weight_map": [' + ",".join(["{}"] * 1_000_000) + "]}",
-        "33 MiB of spaces": "{" + " " * (33 << 20) + "}",
-        "31 MiB of letters and an emoji": '{"\U0001f999": "' + "a" * (31 << 20) + '"}',
+        "a million empty arrays": lambda: '{"weight_map": [' + ",".join(["[]"] * 1_000_000) + "]}",
+        "a million empty objects": lambda: '{"weight_map": [' + ",".join(["{}"] * 1_000_000) + "]}",
+        "33 MiB of spaces": lambda: "{" + " " * (33 << 20) + "}",
+        "31 MiB of letters and an emoji": lambda: '{"\U0001f999": "' + "a" * (31 << 20) + '"}',
     }
     return {name: ("index", text(value)) for name, value in texts.items()}
 

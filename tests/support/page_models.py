@@ -6,14 +6,18 @@ import json
 import os
 import pickle
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import llamath
-from llamath.model import Model
+from llamath.model import FamilyModel, Model
 from llamath.web.forms.page_forms import with_family_forms
+from llamath.web.page_data import page_data
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.live.live_data import bundled_live_parts
 from llamath.web.page_data.page_data import build_page_data
@@ -33,18 +37,38 @@ def model_of(slug: str) -> Model:
     return llamath.load(slug)
 
 
+def once_in_a_run(name: str, make: Callable[[], Any]) -> Any:
+    """Return what the first process of a run of the tests has made, a copy for each call."""
+    kept = Path(os.environ["LLAMATH_TEST_RUN"]) / name
+    if not kept.exists():
+        part = kept.with_name(f"{kept.name}.{os.getpid()}")
+        part.write_bytes(pickle.dumps(make()))
+        part.replace(kept)
+    return pickle.loads(kept.read_bytes())
+
+
+@contextmanager
+def made_once() -> Iterator[None]:
+    """Make the data of each model of the catalog once in a run."""
+    make = page_data._model
+
+    def found(model: FamilyModel) -> dict[str, Any]:
+        if model.preset is None or model != model_of(model.preset.slug):
+            return make(model)
+        data: dict[str, Any] = once_in_a_run(
+            f"page-data-{model.preset.slug}", lambda: make(model)
+        )
+        return data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_data, "_model", found)
+        yield
+
+
 @cache
 def data_of(*slugs: str) -> dict[str, Any]:
-    """Return the data of a page of models of the catalog, which the processes of a run share."""
-    kept = Path(os.environ["LLAMATH_TEST_RUN"]) / f"page-data-{'-'.join(slugs)}"
-    if kept.exists():
-        found: dict[str, Any] = pickle.loads(kept.read_bytes())
-        return found
-    made = build_page_data([model_of(x) for x in slugs])
-    part = kept.with_name(f"{kept.name}.{os.getpid()}")
-    part.write_bytes(pickle.dumps(made))
-    part.replace(kept)
-    return made
+    """Return the data of a page of models of the catalog."""
+    return build_page_data([model_of(x) for x in slugs])
 
 
 def as_sent(page: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def model_metadata(model: FamilyModel, written: GGUFKeys, dtype: str) -> Iterato
     for key, x in written.keys.items():
         is_array = isinstance(x, list)
         first = x[0] if is_array else x
-        kind = next(kind for value_type, kind in _KINDS if type(first) is value_type)
+        kind = next(kind for value_type, kind in _KINDS if isinstance(first, value_type))
         yield MetadataValue(
             f"{written.arch}.{key}", INT32 if is_array and kind is UINT32 else kind, x, is_array
         )
