@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ...analysis.graph.recorder import record
-from ...analysis.size.memory.cache_bytes import cache_specs, kv_cache_size, sum_cache_specs
+from ...analysis.size.memory.cache_bytes import cache_specs, sum_cache_specs
 from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, product, total
 from ...core.parameter_count import Section
@@ -124,8 +124,9 @@ def cache_form(tree: Decoder) -> Expr | None:
 
 def caches_as(tree: Decoder, form: Expr, values: Mapping[str, int]) -> bool:
     """Whether a model caches what a form says, of few and of many tokens."""
+    specs = cache_specs(record(tree))
     return all(
-        form.evaluate(**values, **{TOKENS: n}) == kv_cache_size(tree, n).bytes
+        form.evaluate(**values, **{TOKENS: n}) == sum_cache_specs(specs, n, 1, "bf16").bytes
         for n in (_SOME_TOKENS // 16, 16 * _SOME_TOKENS)
     )
 

@@ -128,6 +128,7 @@ class _Search:
         self.data = self._with_all_keys(data)
         self.fixed: set[str] = set()
         self.derived: set[str] = set()
+        self._loaded: dict[tuple[tuple[str, int], ...], FamilyModel | None] = {}
 
     def _with_all_keys(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the configuration with the values of absent dimensions, where these may be
@@ -220,16 +221,16 @@ class _Search:
             return False
         return other.forms.structure == traced.forms.structure
 
-    def _data_at(
-        self, values: Values, free: Mapping[str, DimRead], tied: bool | None = None
-    ) -> dict[str, Any]:
-        data = {**self.data, **{free[x].key: n for x, n in values.items()}}
-        return data if tied is None else data | {TIED: tied}
+    def _data_at(self, values: Values, free: Mapping[str, DimRead]) -> dict[str, Any]:
+        return {**self.data, **{free[x].key: n for x, n in values.items()}}
 
-    def _load_at(
-        self, values: Values, free: Mapping[str, DimRead], tied: bool | None = None
-    ) -> FamilyModel | None:
-        return _try_load(self._data_at(values, free, tied))
+    def _load_at(self, values: Values, free: Mapping[str, DimRead]) -> FamilyModel | None:
+        """Return the model with these numbers, which later rounds ask for again."""
+        data = self._data_at(values, free)
+        changes = tuple((key, n) for key, n in data.items() if n != self.data[key])
+        if changes not in self._loaded:
+            self._loaded[changes] = _try_load(data)
+        return self._loaded[changes]
 
     def _derive_or_fix(self, conditions: list[Condition], free: Mapping[str, DimRead]) -> bool:
         """Make a key that has to equal what others decide a derived one, and one that has to equal
@@ -251,6 +252,7 @@ class _Search:
                 data = {key: y for key, y in self.data.items() if key != read.key}
                 if self._counts_the_same(data):
                     self.data = data
+                    self._loaded.clear()
                     self.derived.add(read.key)
                     return True
             if len(letters) == 1:
