@@ -24,8 +24,9 @@ from llamath.analysis.size.training.training_memory import TrainingJob, TrainReq
 from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.cli import cli
 from llamath.hardware import Device, find_device
+from llamath.questions.layout import Layout
 from llamath.web.page_data.facts_data import short_title
-from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule
+from llamath.web.page_data.sizing.layouts_data import _causal_pairs, _drawn_schedule, schedule
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import (
     NARROW,
@@ -684,6 +685,16 @@ def test_schedule_is_1f1b(stages: int, microbatches: int) -> None:
         )
         assert ends.get(before, 0) <= x.start
         assert not x.backward or ends[x.stage, x.microbatch, False] <= x.start
+
+
+def test_a_bubble_too_small_to_be_seen_is_not_drawn() -> None:
+    assert _drawn_schedule(Layout(pp=2, microbatches=16_384)) is None
+    for pp, count in ((2, 64), (8, 64), (16, 120), (64, 16), (3, 128), (2, 200)):
+        drawn = _drawn_schedule(Layout(pp=pp, microbatches=count))
+        assert drawn is not None
+        assert drawn["stages"] <= 8 and drawn["microbatches"] <= 200, (pp, count)
+        share = (drawn["stages"] - 1) / (drawn["microbatches"] + drawn["stages"] - 1)
+        assert share == pytest.approx((pp - 1) / (count + pp - 1), abs=0.02), (pp, count)
 
 
 def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:

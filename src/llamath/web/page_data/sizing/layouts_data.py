@@ -35,7 +35,7 @@ _TOP = 3
 _NODE = 8
 _LARGEST_PIPELINE = 8
 """The most stages of a schedule that is drawn."""
-_MOST_MICROBATCHES = 64
+_MOST_MICROBATCHES, _MOST_WITH_TWO_STAGES = 64, 256
 _PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead")
 _TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update")
 
@@ -167,9 +167,10 @@ def _causal_pairs(part: int, tokens: int) -> int:
     return part * tokens * tokens + tokens * (tokens + 1) // 2
 
 
-def _drawn_schedule(layout: Layout) -> dict[str, Any]:
+def _drawn_schedule(layout: Layout) -> dict[str, Any] | None:
     """Return the schedule of the pipeline, or of a shorter one with the same share of bubble, that
-    is of (stages − 1) / (microbatches + stages − 1), where it would be too large to read.
+    is of (stages − 1) / (microbatches + stages − 1), where it would be too large to read; None
+    where no eye sees the bubble.
     """
     stages, microbatches = layout.pp, layout.count
     if stages > _LARGEST_PIPELINE or microbatches > _MOST_MICROBATCHES:
@@ -177,6 +178,8 @@ def _drawn_schedule(layout: Layout) -> dict[str, Any]:
             microbatches = round((stages - 1) * layout.count / (layout.pp - 1))
             if microbatches <= _MOST_MICROBATCHES:
                 break
+        if microbatches > _MOST_WITH_TWO_STAGES:
+            return None
         microbatches = max(microbatches, 1)
     return {
         "stages": stages,
