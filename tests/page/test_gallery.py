@@ -18,6 +18,7 @@ from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
+from llamath.web.gallery import site_files
 from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
 from llamath.web.gallery.known_forms import FORMS
 from llamath.web.gallery.site_files import EMBED, MARKER, write_gallery
@@ -35,6 +36,7 @@ from support.browser_page import (
     visit,
     wait_until_drawn,
 )
+from support.page_models import data_of
 
 assert browser
 SAMPLE = [
@@ -457,7 +459,12 @@ def test_wall_sets_models_without_a_date_apart(browser: Any, tmp_path: Path) -> 
         assert "release date unknown" in last.locator("a").get_attribute("aria-label")
 
 
-def test_kinship_sets_models_below_their_ancestors(browser: Any, tmp_path: Path) -> None:
+def test_kinship_sets_models_below_their_ancestors(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # their own pages are not what is tested
+    monkeypatch.setattr(site_files, "build_page_data", lambda *_: data_of("gpt2"))
+    monkeypatch.setattr(site_files, "_MOST_COMPARED", 0)
     folder = tmp_path / "site"
     slugs = ["deepseek-r1", "glm-5", "deepseek-v3.2", "deepseek-v3", "falcon-rw-1b"]
     write_gallery(str(folder), slugs, processes=1)

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
+from llamath.catalog import read_preset
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from llamath.utils.units import parse_quantity
@@ -189,17 +190,16 @@ def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> No
 
 
 def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) -> None:
-    """At random points the expression equals the count, or a constraint is violated: for every family and tiny config with `--all`."""
+    """At random points the expression equals the count, or a constraint is violated: for every model type, as a preset and tiny, with `--all`."""
     rng, known, points = random.Random(3), dict[str, Any](), 0
     every = request.config.getoption("--all")
-    models = [
-        *map(llamath.load, computed_slugs()),
-        *(llamath.load(x.values[0]) for x in tiny_configs(computed=True)[::3]),
-    ]
-    for model in models:
-        known.setdefault(f"{model.family.name} {len(model.source) > 30}", model)
+    for slug in computed_slugs():
+        known.setdefault(f"preset of {read_preset(slug).config['model_type']}", slug)
+    for x in tiny_configs(computed=True):
+        known.setdefault(x.values[0]["model_type"], x.values[0])
     without = set[str]()
-    for model in list(known.values())[:: 1 if every else 3]:
+    for source in list(known.values())[:: 1 if every else 4]:
+        model = llamath.load(source)
         found = build_design(model)
         if not found["letters"]:
             if not model.tree.is_multimodal:

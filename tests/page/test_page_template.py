@@ -16,7 +16,7 @@ from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import NARROW, Tab, browser
 from support.page_expressions import evaluate, expression_from_json
-from support.page_models import as_made, data_of
+from support.page_models import as_made, data_of, model_of
 
 assert browser
 LEFT_OUT = {
@@ -186,13 +186,17 @@ def page() -> str:
 
 @pytest.mark.parametrize("slug", CHANGES)
 def test_page_makes_the_data_of_other_dimensions(
-    browser: Any, tmp_path: Path, page: str, slug: str
+    browser: Any, tmp_path: Path, page: str, slug: str, request: pytest.FixtureRequest
 ) -> None:
+    """All at once; of one model, and with `--all` of each, some at a time."""
     config = dict(read_preset(slug).config)
+    some, others = CHANGES[slug]
+    apart = slug == "llama-3-8b" or request.config.getoption("--all")
     template = data_of(slug)["models"][0]["template"]
     with Tab(browser, tmp_path, page, width=NARROW) as tab:
-        for changes in CHANGES[slug]:
-            model = _family_model(config | changes)
+        for changes in (some, others) if apart else (some | others,):
+            other = _family_model(config | changes)
+            model = model_of(slug).replace(tree=other.tree, config=other.config)
             letters = model.count.formula.letters
             made = tab.evaluate(
                 """([template, letters]) => llamath.instantiate(template, Object.fromEntries(

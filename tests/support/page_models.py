@@ -55,9 +55,7 @@ def made_once() -> Iterator[None]:
     def found(model: FamilyModel) -> dict[str, Any]:
         if model.preset is None or model != model_of(model.preset.slug):
             return make(model)
-        data: dict[str, Any] = once_in_a_run(
-            f"page-data-{model.preset.slug}", lambda: make(model)
-        )
+        data: dict[str, Any] = once_in_a_run(f"page-data-{model.preset.slug}", lambda: make(model))
         return data
 
     with pytest.MonkeyPatch.context() as patch:
