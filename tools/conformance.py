@@ -56,7 +56,7 @@ def model_row(slug: str) -> dict[str, Any]:
     """Return the numbers of a preset."""
     preset, model = catalog.read_preset(slug), with_family(llamath.load(slug))
     counts, text = model.parameters, model.text.tree
-    tensors = [(x.name, x.shape) for x in model.family.hf.tensors(model.tree)]
+    tensors = [(x.name, map(int, x.shape)) for x in model.family.hf.tensors(model.tree)]
     cached = is_computed(text)
     return {
         "preset": slug,

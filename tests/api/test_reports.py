@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from llamath.analysis.learn.worksheet import LessonList
 from llamath.analysis.understand.count.header_count import count_header
 from llamath.cli import cli
 from llamath.cli.command_group import COMMANDS
+from support.page_models import made_once
 
 REPORTS: dict[str, Callable[[], llamath.Report]] = {
     "count llama-3-8b": lambda: llamath.count("llama-3-8b"),
@@ -100,6 +101,12 @@ REPORTS: dict[str, Callable[[], llamath.Report]] = {
 ELSEWHERE = {"convert", "export", "run", "serve", "trace"}
 """Commands whose functions are compared with them by tests of their own, here or in `test_run.py`,
 `test_serve.py`, `test_edit.py` and `test_trace.py`."""
+
+
+@pytest.fixture(scope="module")
+def page_data_made_once() -> Iterator[None]:
+    with made_once():
+        yield
 
 
 @cache
@@ -229,6 +236,7 @@ def test_report_of_a_question_is_data(line: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FOLDER_REPORTS)
+@pytest.mark.usefixtures("page_data_made_once")
 def test_report_of_another_type_is_data(kind: str, embedded_copy: Path, tmp_path: Path) -> None:
     found = FOLDER_REPORTS[kind](embedded_copy, tmp_path / "target")
     assert type(found).__name__ == kind
@@ -260,6 +268,7 @@ def test_json_of_a_conversion_equals_that_of_the_command(embedded_copy: Path) ->
     assert found.to_json() == json.loads(ran.stdout) and not target.exists()
 
 
+@pytest.mark.usefixtures("page_data_made_once")
 def test_export_writes_the_page_of_the_command(tmp_path: Path) -> None:
     target, again = tmp_path / "page.html", tmp_path / "again.html"
     found = llamath.export(["llama-2-7b", Path("llama-3-8b")], target)
