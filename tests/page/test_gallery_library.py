@@ -26,6 +26,7 @@ from llamath.web.gallery.opened_config import answer
 from llamath.web.gallery.site_files import write_gallery
 from llamath.web.gallery.site_pages import site_policy
 from support.browser_page import browser, new_context, shown_text, visit
+from support.firefox import FIREFOX, Firefox
 from support.page_models import page_of
 
 assert browser
@@ -165,6 +166,20 @@ def test_config_without_a_form_gets_its_whole_page(tab: Any, real_site: Path, at
         all_models = tab.locator("header a", has_text="All models")
         assert all_models.get_attribute("href") == "index.html"
         assert tab.locator("text=Compare with…").count() == 0, "it is no model of the site"
+
+
+def test_firefox_counts_the_same(real_site: Path, tmp_path: Path) -> None:
+    if FIREFOX is None:
+        pytest.skip("Firefox is not installed (as root, `make browser` installs it)")
+    kept = json.dumps({"name": "config.json", "text": json.dumps(ARIA)})
+    with Served(real_site) as served, Firefox(tmp_path) as firefox:
+        firefox.open(f"{served.address}index.html")
+        firefox.evaluate(f"sessionStorage.setItem('llamath-config', {json.dumps(kept)})")
+        firefox.open(served.address + COUNT_PAGE)
+        shown = firefox.evaluate("document.querySelector('[data-part=parameters]').textContent")
+        assert shown == f"parameters: {load_family(ARIA).parameters.total:,}"
+        probe = "require-trusted-types-for"  # Pyodide asks whether it may import scripts
+        assert [x for x in firefox.errors if probe not in x] == []
 
 
 def test_broken_config_gets_the_error_of_the_library(tab: Any, real_site: Path) -> None:

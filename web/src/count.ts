@@ -162,20 +162,20 @@ function showPage(): Promise<string> {
 			show("loading");
 			worker.onerror = (event) => {
 				event.preventDefault();
-				refuse(`${kept.name}: Python does not start here. ${event.message ?? ""}`);
+				refuse(`Python does not start here. ${event.message ?? ""}`);
 			};
 			worker.onmessage = ({ data }: MessageEvent<Message>) => {
 				if ("stage" in data) {
 					show(data.stage);
 					limit = setTimeout(
-						() => refuse(`${kept.name}: not counted within two minutes.`),
+						() => refuse("It was not counted within two minutes."),
 						MAX_COUNTING_MS,
 					);
 					return;
 				}
 				stop();
 				const { title, page: found, count, wrong } = data;
-				if (wrong !== undefined) return end(`${kept.name}: ${wrong}`);
+				if (wrong !== undefined) return end(wrong);
 				document.title = `${title} · llamath`;
 				if (found !== undefined) return done(found);
 				end("Its family is counted only: it has no page of its own.");
@@ -200,7 +200,7 @@ function showPage(): Promise<string> {
 		return never;
 	}
 	return count(config).catch((error: Error) => {
-		end(`${config.name}: ${error.message}`, again());
+		end(`It cannot be opened: ${error.message}`, again());
 		return never;
 	});
 }

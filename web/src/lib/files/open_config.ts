@@ -36,11 +36,14 @@ export interface Library {
 	megabytes: string;
 }
 
-/** Offers the library for a config that no form counts, where the site has it and a server. */
-function withLibrary(error: unknown, file: File, library?: Library): unknown {
+/**
+ * Offers the library for a config that no form counts, where the site has it and a server; else the
+ * commands.
+ */
+function withOffer(error: unknown, file: File, library?: Library): unknown {
 	const isServed = location.protocol.startsWith("http");
 	if (!(error instanceof FileError && library && isServed && file.size <= MAX_CONFIG_BYTES))
-		return error;
+		return withCommands(error, file);
 	const open = async () => {
 		if (!keepConfig({ name: file.name, text: await file.text() }))
 			return announce(fileError("kept").message);
@@ -74,7 +77,7 @@ export async function openInSite(file: File, site: Forms): Promise<string> {
 		);
 		return `${file.name}: its dimensions, counted like ${name}`;
 	} catch (error) {
-		throw withLibrary(withCommands(error, file), file, library);
+		throw withOffer(error, file, library);
 	}
 }
 
