@@ -308,3 +308,40 @@ def test_parts_of_other_architectures_have_fields(browser: Any, tmp_path: Path, 
         assert "Layer 0" in tab.text_content(".plate-path")
         assert answer(tab, "F d").startswith("Right. gate: F·d = 132,120,576")
         assert tab.text_content("b[data-field='mlp.gate.weight']") == "132,120,576"
+
+
+COVERED = """(key) => {
+  const { top } = document.querySelector(".quiz").getBoundingClientRect();
+  const head = Math.max(0, document.querySelector("header").getBoundingClientRect().bottom);
+  const paths = llamath.data.models[0].quiz.parts[key.slice(1) - 1].paths;
+  return [`.hero [data-item="${key}"]`, ...paths.map((x) => `[data-matrix="${x}"]`)]
+    .flatMap((x) => [...document.querySelectorAll(x)])
+    .filter((x) => x.checkVisibility())
+    .map((x) => [x.getBoundingClientRect(), top - head])
+    .filter(([x, room]) => (x.bottom > top || x.top < head) && x.height < room).length;
+}"""
+"""Fields and matrices of a part under the bar, or under what stands at the top of the window."""
+
+
+@pytest.mark.parametrize("width", [1440, 768, 390])
+def test_bar_does_not_cover_the_asked_part(browser: Any, tmp_path: Path, width: int) -> None:
+    with Tab(browser, tmp_path, page_of("deepseek-v3"), "#quiz=deepseek-v3", width=width) as tab:
+        for i in (0, 3, 9, 13, 2, 21):
+            tab.select_option(".quiz select", str(i))
+            wait_until_drawn(tab)
+            assert asked_now(tab) == f"p{i + 1}"
+            tab.wait_for_function(f"(key) => ({COVERED})(key) === 0", arg=f"p{i + 1}")
+            bar = tab.locator(".quiz").bounding_box()
+            assert bar["height"] <= 0.4 * 800 + 1 and bar["y"] + bar["height"] <= 801
+
+
+def test_wrong_answer_is_marked_in_its_field(tab: Any) -> None:
+    go_to(tab, "#quiz=llama-3-8b")
+    k = "[data-field='attn.k.weight']"
+    mark = f"getComputedStyle(document.querySelector(\"{k}\").form, '::after').content"
+    assert tab.evaluate(mark) == "none"
+    answer(tab, "4096", k)
+    assert tab.evaluate(mark) == '"✗"'
+    tab.fill(k, "4097")
+    wait_until_drawn(tab)
+    assert tab.evaluate(mark) == "none", "another answer is not judged yet"

@@ -152,7 +152,7 @@ function Field({
 		});
 	};
 	return (
-		<form onSubmit={check}>
+		<form class={isWrong ? "wrong" : undefined} onSubmit={check}>
 			<input
 				id={id}
 				class={`quiz-input${now === at ? " here" : ""}`}

@@ -98,6 +98,30 @@ function openPart({ key, part }: Item): void {
 	if (typeof layer === "number") change({ layer, zoom: "" }, true);
 }
 
+const BESIDE_BARS = 24;
+
+/** Scrolls so far that the part that is asked for, or else its field, lies above the bar. */
+function revealPart({ key, part }: Item, bar: HTMLElement): void {
+	const seen = (selector: string) =>
+		[...document.querySelectorAll(selector)]
+			.filter((x) => x.checkVisibility())
+			.map((x) => x.getBoundingClientRect());
+	const fields = seen(`.hero [data-item="${key}"]`);
+	const matrices = (part?.paths ?? []).flatMap((x) => seen(`[data-matrix="${x}"]`));
+	// narrow pictures have no fields
+	const places = [[...fields, ...matrices], fields, matrices, part ? seen(".skyline") : []];
+	// the header of a phone comes back when the page moves up
+	const top = Math.max(0, ...seen("header").map((x) => x.height)) + BESIDE_BARS;
+	const room = bar.getBoundingClientRect().top - BESIDE_BARS - top;
+	const spans = places
+		.filter((x) => x.length)
+		.map((x) => [Math.min(...x.map((y) => y.top)), Math.max(...x.map((y) => y.bottom))]);
+	const [first, last] = spans.find((x) => x[1]! - x[0]! <= room) ?? spans[0] ?? [top, top];
+	const down = last! - (top + room);
+	const by = down > 0 ? down : Math.min(0, first! - top);
+	if (by) scrollBy({ top: by, behavior: "instant" });
+}
+
 function Bar({ quiz, at, go }: Asking) {
 	const item = quiz.items[at]!;
 	const { model, items } = quiz;
@@ -117,7 +141,13 @@ function Bar({ quiz, at, go }: Asking) {
 			removeEventListener("keydown", leaveOnEscape);
 		};
 	}, []);
-	useEffect(() => openPart(item), [item.key]);
+	useEffect(() => {
+		openPart(item);
+		// once another layer that the part opens is drawn
+		const reveal = () => bar.current && revealPart(item, bar.current);
+		let frame = requestAnimationFrame(() => (frame = requestAnimationFrame(reveal)));
+		return () => cancelAnimationFrame(frame);
+	}, [item.key]);
 	const move = (to: number) => {
 		say("");
 		go(Math.max(0, Math.min(last, to)));
