@@ -247,11 +247,35 @@ def _config_of(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[s
 
 
 @cache
+def _file() -> bytes:
+    with open(FILE, "rb") as file:
+        return file.read()
+
+
+@cache
 def _entries() -> dict[str, str]:
     """Return the text of each preset; an entry begins and ends with a line of its own."""
-    with open(FILE, encoding="utf-8") as file:
-        entries = file.read().removeprefix('{\n"').removesuffix("\n}\n").split(',\n"')
+    entries = _file().decode().removeprefix('{\n"').removesuffix("\n}\n").split(',\n"')
     return dict(x.split('": ', 1) for x in entries)
+
+
+def _entry(slug: str) -> bytes:
+    """Return the text of one preset, without reading the others; empty if there is none."""
+    if _entries.cache_info().currsize:  # all are known already
+        return _entries().get(slug, "").encode()
+    if not slug.isprintable() or not {'"', "\\"}.isdisjoint(slug):
+        return b""
+    begin = f'\n"{slug}": '.encode()
+    start = _file().find(begin)
+    if start < 0:
+        return b""
+    end = _file().find(b',\n"', start)
+    return _file()[start + len(begin) : end] if end >= 0 else _file()[start + len(begin) : -3]
+
+
+def has_preset(slug: str) -> bool:
+    """Whether there is a preset of exactly this name."""
+    return bool(_entry(slug))
 
 
 @cache
@@ -265,7 +289,7 @@ def read_preset(slug: str) -> Preset:
     """Read one preset."""
     from ..utils.strict_json import parse_json
 
-    data = parse_json(_entries()[slug].encode(), f"{FILE}, {slug}")
+    data = parse_json(_entry(slug), f"{FILE}, {slug}")
     ids = tuple(data["ids"])
     public_id = next(iter(ids), "")
     return Preset(
@@ -400,7 +424,7 @@ def find_preset(name: str) -> Preset:
     """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an
     unknown name lists the nearest.
     """
-    if name in slugs():
+    if has_preset(name):
         return read_preset(name)
     for names in (_by_slug, _by_other_name):
         for form in FORMS:

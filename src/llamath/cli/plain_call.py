@@ -19,9 +19,9 @@ def answer_plainly(words: Sequence[str]) -> bool:
     """
     if len(words) != 2 or words[0] != "code":
         return False
-    from ..catalog import slugs
+    from ..catalog import has_preset
 
-    if words[1] not in slugs() or os.path.lexists(words[1]):
+    if not has_preset(words[1]) or os.path.lexists(words[1]):
         return False
     from ..analysis.code.code_report import write_code
     from ..loading import load_family

@@ -79,6 +79,9 @@ class ForwardWriter:
         # results that a template mentions more than once
         self._mentioned_twice = {id(x) for c in calls for x in _mentioned_twice(c)}
         self._inline = {id(c) for c in calls if self._is_anonymous(c)}
+        # of calls, while neither what is inline nor a variable changes, and of nodes
+        self._trees: dict[int, ast.expr] = {}
+        self._last_uses: dict[int, int] = {}
         for x in body.inputs:
             name = body.names[id(x)][1] if id(x) in body.names else "x"
             while name in self.variables.values():
@@ -104,16 +107,18 @@ class ForwardWriter:
 
     def value(self, x: Any) -> ast.expr:
         """Return the expression of an argument."""
-        if isinstance(x, ast.expr):
-            return x
-        if isinstance(x, Node):
+        if type(x) is Node:
             c = self._producer.get(id(x))
             if c is not None and id(c) in self._inline:
-                before, self.call = self.call, c
-                found = self.expression(c)
-                self.call = before
-                return found
+                known = self._trees.get(id(c))
+                if known is None:
+                    before, self.call = self.call, c
+                    known = self._trees[id(c)] = self.expression(c)
+                    self.call = before
+                return known
             return ast.Name(self.variables[id(x)])
+        if isinstance(x, ast.expr):
+            return x
         if isinstance(x, UsedWeight | Placed | PlacedStack):
             return self._inside(x.path)
         if isinstance(x, Expr):
@@ -280,6 +285,7 @@ class ForwardWriter:
             if done and self.variables.get(id(first)) == left:
                 self.variables.pop(id(first))
                 self.variables[id(c.results[0])] = names[0] = left
+                self._trees = {}
         goal: ast.expr = ast.Name(names[0])
         if len(names) > 1 or c.op == "update_cache":
             goal = ast.Tuple([ast.Name(x) for x in names])
@@ -314,11 +320,13 @@ class ForwardWriter:
 
     def _is_free(self, name: str, x: Node) -> bool:
         """Whether no other node has this name that is still used."""
-        here = self._position[id(self.call)]
-        return name not in ("pos", "cache") and not any(
-            variable == name and other != id(x) and self._last_use(other) > here
-            for other, variable in self.variables.items()
-        )
+        if name in ("pos", "cache"):
+            return False
+        here, own = self._position[id(self.call)], id(x)
+        for other, variable in self.variables.items():
+            if variable == name and other != own and self._last_use(other) > here:
+                return False
+        return True
 
     def _write_layers(self, c: RecordedCall) -> None:
         self.call = c
@@ -326,7 +334,7 @@ class ForwardWriter:
         for z in extra:
             source = self._producer.get(id(z))
             if source is not None and id(source) in self._inline:
-                self._inline.discard(id(source))
+                self._write_apart(source)
                 self._write_call(source, "e")
                 self.call = c
         if any(self.variables.get(id(z)) == "x" for z in extra):  # the embeddings themselves
@@ -351,16 +359,25 @@ class ForwardWriter:
             name = f"{name}2" if name.endswith("_") else f"{name}_"
         self.variables = {k: v for k, v in self.variables.items() if v != name or k == id(x)}
         self.variables[id(x)] = name
+        self._trees = {}
         return name
+
+    def _write_apart(self, c: RecordedCall) -> None:
+        """Let a call be a line of its own."""
+        self._inline.discard(id(c))
+        self._trees, self._last_uses = {}, {}
 
     def _last_use(self, node: int) -> int:
         """Return the position of the last line that uses a node, or an expression with it."""
-        last = -1
-        for i in self._uses.get(node, []):
-            calls = self.body.calls
+        if node in self._last_uses:
+            return self._last_uses[node]
+        last, calls = -1, self.body.calls
+        for i in self._uses.get(node, ()):
             if i < len(calls) and id(calls[i]) in self._inline:
-                i = max(self._last_use(id(r)) for r in calls[i].results)
-            last = max(last, i)
+                i = self._last_use(id(calls[i].results[0]))  # the only one
+            if i > last:
+                last = i
+        self._last_uses[node] = last
         return last
 
     def _made_inline(self, nodes: Iterable[Node]) -> list[RecordedCall]:
@@ -395,7 +412,7 @@ class ForwardWriter:
             if not parts:
                 return value
             _, _, c, hint = max(parts, key=lambda x: (x[1] < CODE_WIDTH, x[1]))
-            self._inline.discard(id(c))
+            self._write_apart(c)
             before, self.call = self.call, c
             self._write_call(c, target if target and hint in ("x", "y") else hint)
             self.call = before
@@ -443,6 +460,7 @@ class ForwardWriter:
             return
         before = self._inline, self.variables
         self._inline, self.variables = self._inline | {id(c)}, _LikelyNames(self.body)
+        self._trees = {}
         self.call = end or RecordedCall("", {}, ())
         value = (
             self.expression(end)
@@ -450,13 +468,16 @@ class ForwardWriter:
             else _joined([self.value(x) for x in self.body.outputs])
         )
         self._inline, self.variables = before
-        width, calls_in = code_width(value), unparse(value).count("(")
+        self._trees = {}
+        text = unparse(value)
+        width, calls_in = _width_of(text), text.count("(")
         mine = self.body.names.get(id(c.results[0]), (9, ""))[1]
         other = self.body.names.get(id(end.results[0]), (9, ""))[1] if end is not None else ""
         short = width <= _INLINE and calls_in <= _INLINE_CALLS
         rotated = end is not None and mine == other != "" and end.op == "rope"
         if short or (rotated and width <= _ROPE_WIDTH):
             self._inline.add(id(c))
+            self._last_uses = {}
 
 
 def packed(call: ast.Call, given: int) -> ast.Call:
@@ -474,8 +495,14 @@ _NUMBER = re.compile(rf"{NUMBER}(\w+?)_\d+\b")
 
 def code_width(tree: ast.AST) -> int:
     """Return the width of the code that a tree becomes."""
-    text = _PACKED.sub("*self.rope", unparse(tree)).replace(DIM, "self.").replace("F.", "")
-    return len(_NUMBER.sub(r"self.\1", text))
+    return _width_of(unparse(tree))
+
+
+def _width_of(text: str) -> int:
+    if "*(" in text:
+        text = _PACKED.sub("*self.rope", text)
+    text = text.replace(DIM, "self.").replace("F.", "")
+    return len(_NUMBER.sub(r"self.\1", text) if NUMBER in text else text)
 
 
 def _hints(c: RecordedCall) -> dict[int, str]:

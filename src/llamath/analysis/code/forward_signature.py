@@ -12,7 +12,7 @@ from ...core.expr import Expr, Letter, Power
 from ..graph.node import Node, UsedWeight
 from .operation_code import USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, is_module
-from .symbols import DIM
+from .symbols import DIM, iter_nodes
 from .syntax.trees import walk
 
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str]]:
     """Return the signature of a block's forward pass, and the letters that it leaves out."""
     reader = _Reader(body, model)
     return reader.read(), list(reader.letters)
+
+
+def outline(body: Body) -> Signature:
+    """Return what is found at once of a signature: blocks that differ in it have different ones."""
+    uses = (type(c.block.block) if c.block is not None else c.op for c in body.calls)
+    inputs = (len(iter_nodes(c.arguments.values())) for c in body.calls)
+    return body.path, *uses, *inputs
 
 
 def mentioned(lines: Iterable[Line]) -> set[str]:

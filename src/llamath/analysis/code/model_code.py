@@ -19,7 +19,7 @@ from ...utils.named_tuple import NamedTuple
 from .class_code import Attribute, ClassCode, Variant, variants_by_class
 from .class_words import variant_name
 from .forward_code import ForwardWriter
-from .forward_signature import Signature, mentioned, signature
+from .forward_signature import Signature, mentioned, outline, signature
 from .layer_order import count_code, stack_code
 from .operation_code import FIELDS_READ, READS, USES, Use
 from .recorded_code import Body, Placed, is_module, record_code
@@ -49,9 +49,9 @@ class ModelWriter:
         self.source = model
         self.tree: Decoder = model.tree
         self.symbols = Symbols()
-        self.letters = {
-            k: v for x in fold(self.tree) for n in x.weight.shape for k, v in n.letters.items()
-        }
+        weights = {id(x.weight): x.weight for x in fold(self.tree)}.values()
+        sizes = {id(n): n for x in weights for n in x.shape}.values()
+        self.letters = {k: v for n in sizes for k, v in n.letters.items()}
         self._check_tied()
         self.record = record_code(self.tree, {*self.letters, *model.key_by_symbol})
         self._all_tokens = f"B·{self.record.new_tokens.symbol}·"
@@ -300,7 +300,11 @@ class ModelWriter:
         return inner - {type(bodies[0].block).__name__} <= done
 
     def _add(self, kind: str, bodies: list[Body]) -> None:
-        variants = [self._variant(x, alone=len(bodies) == 1) for x in bodies]
+        outlines = [outline(x) for x in bodies] if len(bodies) > 1 else [()]
+        variants = [
+            self._variant(x, alone=outlines.count(own) == 1)
+            for x, own in zip(bodies, outlines, strict=True)
+        ]
         known = {x.name for x in self.classes}
 
         def name(first: Variant, own: Variant, number: int) -> str:

@@ -220,7 +220,8 @@ def _concat(e: ForwardWriter, a: Arguments) -> ast.expr:
 
 
 def _is_like(x: Any, y: Any) -> bool:
-    return [str(n.symbol) for n in x.shape[:-1]] == [str(n.symbol) for n in y.shape[:-1]]
+    pairs = zip(x.shape[:-1], y.shape[:-1], strict=False)
+    return len(x.shape) == len(y.shape) and all(a is b or a.symbol == b.symbol for a, b in pairs)
 
 
 def _read_cache(e: ForwardWriter, a: Arguments) -> ast.expr:

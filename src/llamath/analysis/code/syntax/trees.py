@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
-from operator import is_not
+from operator import is_not, itemgetter
 from typing import Any, TypeVar
 
 N = TypeVar("N", bound=ast.AST)
@@ -51,7 +51,7 @@ def with_argument(call: ast.Call, i: int, value: ast.expr) -> ast.Call:
     return changed(call, keywords=[*before, changed(given, value=value), *after])
 
 
-def _inner_fields(node: ast.AST) -> tuple[str, ...]:
+def _inner_fields(node: Any) -> tuple[str, ...]:
     """Return the fields of a node that hold others."""
     kind = type(node)
     if kind not in _INNER:
@@ -85,22 +85,74 @@ def fill(template: str, values: Mapping[str, ast.expr]) -> ast.expr:
     end of a call that are None.
     """
     absent = {k for k, v in values.items() if isinstance(v, ast.Constant) and v.value is None}
+    names = frozenset(values)
+    if absent:
+        fill_tree = _filler(_without_absent(parse(template), absent), names)
+    else:
+        fill_tree = _filler_of(template, names)
+    found: ast.expr = fill_tree(values)
+    return found
 
-    def filled(x: Any) -> Any:
-        if type(x) is ast.Name:
-            return values.get(x.id, x)
-        if absent and type(x) is ast.Call and _is_absent(x.args):
-            kept = x.args
-            while _is_absent(kept):
-                kept = kept[:-1]
-            x = changed(x, args=kept)
-        return _map_inside(x, filled)
 
-    def _is_absent(given: list[ast.expr]) -> bool:
+def _without_absent(tree: ast.expr, absent: Collection[str]) -> ast.expr:
+    """Return a tree without the arguments at the ends of calls that are these names."""
+
+    def is_absent(given: list[ast.expr]) -> bool:
         return bool(given) and isinstance(x := given[-1], ast.Name) and x.id in absent
 
-    found: ast.expr = filled(parse(template))
+    def visit(x: Any) -> Any:
+        if type(x) is ast.Call and is_absent(x.args):
+            kept = x.args
+            while is_absent(kept):
+                kept = kept[:-1]
+            x = changed(x, args=kept)
+        return _map_inside(x, visit)
+
+    found: ast.expr = visit(tree)
     return found
+
+
+_Filler = Callable[[Mapping[str, Any]], Any]
+
+
+@lru_cache(maxsize=512)
+def _filler_of(template: str, names: frozenset[str]) -> _Filler:
+    return _filler(parse(template), names)
+
+
+def _filler(tree: ast.expr, names: frozenset[str]) -> _Filler:
+    """Return what puts values in the place of these names in a tree."""
+    return _filler_or_none(tree, names) or (lambda _: tree)
+
+
+def _filler_or_none(node: Any, names: frozenset[str]) -> _Filler | None:
+    """Return what fills a node; None if it has none of the names."""
+    if isinstance(node, ast.Name):
+        return itemgetter(node.id) if node.id in names else None
+    if type(node) is list:
+        items = [_filler_or_none(x, names) for x in node]
+        if not any(items):
+            return None
+        pairs = [(x or (lambda _, y=y: y)) for x, y in zip(items, node, strict=True)]
+        return lambda values: [x(values) for x in pairs]
+    if not isinstance(node, ast.AST):
+        return None
+    inner = ((x, _filler_or_none(getattr(node, x, None), names)) for x in _inner_fields(node))
+    fields = [(name, x) for name, x in inner if x is not None]
+    if not fields:
+        return None
+    kind: type[ast.AST] = type(node)
+    own = vars(node)
+
+    def filled(values: Mapping[str, Any]) -> Any:
+        made = kind.__new__(kind)
+        into = vars(made)
+        into.update(own)
+        for name, x in fields:
+            into[name] = x(values)
+        return made
+
+    return filled
 
 
 class Rewriter:
