@@ -481,6 +481,13 @@ def test_typed_answers_are_judged(tab: Any) -> None:
         ("4·L·d·d − L·d·d", "all 32 heads have their own K and V here; Llama 3 8B has 8"),
     ):
         assert answer(tab, wrong) == f"Not right: {reason}"
+    for wrong, reason in (
+        ("16777216", "this is H·h·d alone, without L"),
+        ("131,072", "this is H·d alone, without L and h"),
+        ("268,435,456", "L·H·h·d is missing"),
+        ("805,502,976", "the linear layers of Llama 3 8B have no biases here: weights alone"),
+    ):
+        assert answer(tab, wrong) == f"Not right: {reason}"
     for wrong in ("", "d +", "d^99", "q", "((d", "1" * 99, "d/2", "<b>"):
         assert "Right" not in answer(tab, wrong)
     rounded = "Right, rounded; exactly 805,306,368"

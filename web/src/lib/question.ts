@@ -2,7 +2,7 @@
 // what is typed.
 import { isAnswer, isExactly, parseAnswer, type Answer } from "./answer";
 import type { Digits, ModelData } from "./data";
-import { value, type Expression, type Variables } from "./expressions";
+import { notation, value, type Expression, type Operation, type Variables } from "./expressions";
 import { grouped, threeDigits } from "./format";
 
 export interface Question {
@@ -46,6 +46,50 @@ function distance({ scaled, half, unit }: Answer, answer: bigint): string {
 	return `${threeDigits(ratio)} times too ${off > 0n ? "large" : "small"}`;
 }
 
+const MOST_PRODUCTS = 16;
+/** Coarser numbers fit by chance. */
+const LEAST_DIGITS = 4;
+
+/** The products of a sum, each by its factors; none where it is more than sums and products. */
+function productsOf(form: Expression): Expression[][] {
+	if (typeof form !== "object") return [[form]];
+	const [name, ...parts] = form as [string, ...Expression[]];
+	const each = parts.map(productsOf);
+	if (!["+", "*"].includes(name) || each.some((x) => !x.length)) return [];
+	const found =
+		name === "+"
+			? each.flat()
+			: each.reduce((all, some) => all.flatMap((x) => some.map((y) => [...x, ...y])), [[]]);
+	return found.length <= MOST_PRODUCTS ? found : [];
+}
+
+/** Which product of the answer a number is, without none, one or two of its letters. */
+function partOf(given: Answer, form: Expression, letters: Variables<bigint>): string {
+	if (given.half > 0n && given.digits < LEAST_DIGITS) return "";
+	const answer = value(form, letters);
+	const products = productsOf(form);
+	for (const product of products) {
+		const written = (factors: Expression[]) =>
+			notation(["*", ...factors] as Operation, letters, true);
+		const isNumber = (factors: Expression[]) =>
+			factors.length > 0 && isAnswer(given, value(["*", ...factors] as Operation, letters));
+		const alone = products.length > 1 ? " alone" : "";
+		if (alone && isNumber(product)) return `this is ${written(product)} alone`;
+		if (alone && isAnswer(given, answer - value(["*", ...product] as Operation, letters)))
+			return `${written(product)} is missing`;
+		const places = product.flatMap((x, i) =>
+			typeof x === "string" && x in letters ? [i] : [],
+		);
+		for (const a of places)
+			for (const b of places.filter((x) => x >= a)) {
+				const left = product.filter((_, i) => i !== a && i !== b);
+				const lost = [...new Set([product[a], product[b]])].join(" and ");
+				if (isNumber(left)) return `this is ${written(left)}${alone}, without ${lost}`;
+			}
+	}
+	return "";
+}
+
 export function judge(model: ModelData, question: Question, text: string): Verdict {
 	const letters = lettersOf(model, question);
 	const given = parseAnswer(text, letters, question.unit);
@@ -64,6 +108,6 @@ export function judge(model: ModelData, question: Question, text: string): Verdi
 		const n = value(wrong, { ...letters, answer });
 		return n !== answer && isAnswer(given, n);
 	});
-	const why = found?.[2] ?? distance(given, answer);
+	const why = found?.[2] || partOf(given, question.form, letters) || distance(given, answer);
 	return { isRight: false, says: why ? `Not right: ${why}` : "Not right", mistake: found?.[1] };
 }

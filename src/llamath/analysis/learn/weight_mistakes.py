@@ -524,7 +524,7 @@ WEIGHT_MISTAKES = (
     Mistake(
         name="biases added",
         kinds=_WEIGHTS,
-        bits=3.5,
+        bits=2.5,
         change=_linear_biases,
         sentence="the linear layers of {model} have no biases here: weights alone",
     ),

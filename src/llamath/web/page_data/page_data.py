@@ -11,7 +11,7 @@ from typing import Any
 from ...analysis.learn.exercise import Exercise
 from ...analysis.learn.lessons.quiz_lesson import part_note, plate_parts, quiz_exercises
 from ...analysis.learn.study import ModelStudy
-from ...analysis.learn.tour.stop_questions import named_mistakes, stop_exercises
+from ...analysis.learn.tour.stop_questions import COUNT_SO_FAR, named_mistakes, stop_exercises
 from ...analysis.learn.tour.tour import tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
@@ -155,8 +155,8 @@ def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
 
 
 _FROM_CONFIG, _FAMILY_DEFAULT = "from the config", "the default of the family"
-_MOST_MISTAKES = 6
-"""Named for a sum of "Count it yourself"; a single product invites fewer."""
+_MOST_MISTAKES = 5
+"""Named for a stop of the tour and a sum of "Count it yourself"; other questions invite fewer."""
 _ANSWER = "answer"
 """The variable of a mistake's expression that stands for the right answer."""
 _MAX_FORMULA_CHARS = 20_000
@@ -266,7 +266,12 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
             "has_example": has_example(x),
             "questions": [
                 # without the words that name the stop
-                _question(model, y, y.text.rpartition(". ")[2])
+                _question(
+                    model,
+                    y,
+                    y.text.rpartition(". ")[2],
+                    _MOST_MISTAKES if y.kind == "weights" else 0,
+                )
                 for y in asked[x.name]
             ],
         }
@@ -281,6 +286,7 @@ def _question(model: FamilyModel, x: Exercise, text: str, most: int = 0) -> dict
     mistakes = [
         (_beside(answer, _in_letters(wrong, x)), mistake)
         for wrong, mistake in named_mistakes(x, most)
+        if mistake.name != COUNT_SO_FAR
     ]
     used = set(x.given).union(answer.variables, *(wrong.variables for wrong, _ in mistakes))
     return {

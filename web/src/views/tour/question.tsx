@@ -4,16 +4,21 @@ import { useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { judge, type Question } from "../../lib/question";
 
+const SO_FAR = "this is the count of all stops up to this one";
+
 /** One question at a time; `solve` tells that its answer is known. */
 export function AskedQuestion({
 	model,
 	question,
+	soFar,
 	isSolved,
 	solve,
 	children,
 }: {
 	model: ModelData;
 	question: Question;
+	/** The count of all stops up to this one. */
+	soFar: string;
 	isSolved: boolean;
 	solve: (isSolved: boolean) => void;
 	children: ComponentChildren;
@@ -24,7 +29,8 @@ export function AskedQuestion({
 		event.preventDefault();
 		if (!text.trim()) return;
 		const { says, isRight } = judge(model, question, text);
-		setVerdict(says);
+		const isSoFar = !isRight && text.replace(/\D/g, "") === soFar.replace(/\D/g, "");
+		setVerdict(isSoFar ? `Not right: ${SO_FAR}` : says);
 		if (isRight) solve(true);
 	};
 	return (

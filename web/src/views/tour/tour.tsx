@@ -352,6 +352,7 @@ function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; 
 					key={at}
 					model={model}
 					question={question}
+					soFar={stop.so_far}
 					isSolved={isSolved}
 					solve={setSolved}
 				>

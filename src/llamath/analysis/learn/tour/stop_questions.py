@@ -22,6 +22,8 @@ from .tour import Stop, Tour
 
 TOKENS = 1000
 """The tokens T of a question about scores and FLOPs."""
+COUNT_SO_FAR = "count so far"
+"""The mistake of the parameters up to a stop, which the stop itself says."""
 _READER = 10
 """The token whose keys are asked for."""
 _MOST_MISTAKES, _MOST_BITS = {"weights": 4}, 4
@@ -98,7 +100,7 @@ class _Asking:
             hint=f"the weights of {format_list(names, 8)}, times the layers that have them",
             mistakes=(
                 instead(
-                    "count so far",
+                    COUNT_SO_FAR,
                     stop.so_far if stop.so_far > stop.adds.value else None,
                     "this is the count of all stops up to this one",
                     kind="weights",

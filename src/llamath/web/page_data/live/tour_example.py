@@ -167,7 +167,7 @@ class _Example:
                 ],
             ),
             "logits": (
-                f"after it, the {_SHOWN_KEYS} largest of {found['vocab']}",
+                f"after it, the {len(found['likely'])} largest of {found['vocab']}",
                 ("next", "logit"),
                 [(_shown(y), _short(logit)) for y, logit, _ in found["likely"]],
             ),
