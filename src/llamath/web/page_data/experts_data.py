@@ -4,7 +4,7 @@ reads at a batch size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...core.blocks import MoE
 from ...core.expr import Expr, Power, as_number, product, total
 from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
-from ...core.tree import Block, fold, fold_blocks
+from ...core.tree import Block, Weight, fold, fold_blocks
 from ...model import FamilyModel
 from ...questions.layout import Layout
 from ...utils.number_format import format_ranges
@@ -25,8 +25,9 @@ from .sizing.inference_data import variable
 
 _HUNDREDTHS = 100
 """The expected number of distinct experts is given in hundredths."""
-_GROUPS_OF_STATE = ("key_heads", "state_groups")
-"""What a GPU's part of a recurrent state is split by."""
+_OF_FEW_FAMILIES = ("llamath.core.extensions.", "llamath.families.")
+_CHOSEN = ("key_heads", "state_groups", "top_k")
+"""What a GPU's part of a recurrent state is split by, and how many keys are chosen."""
 
 
 def build_experts(
@@ -69,7 +70,7 @@ def fixed_letters(model: FamilyModel) -> list[str]:
     """Return the letters that not all data follow: those of the experts and of the choice among
     them, from which shares are computed; of shared experts that are counted; of heads of which a
     share is rotated, or whose scores have a factor of their own; of latent vectors that are scaled;
-    of the groups of a state; and of a table of positions.
+    of the groups of a state; of a table of positions; and of blocks that few families have.
     """
     nodes = [x for _, x in record(model.tree).nodes()]
     blocks = list(fold_blocks(model.tree))
@@ -85,15 +86,18 @@ def fixed_letters(model: FamilyModel) -> list[str]:
         *(y for x in moes for y in (x.experts.n, x.top_k)),
         *(x.scale.base for x in transforms if isinstance(x.scale, Power)),
         *(n for x in blocks for n in _ranks_with_factors(x.block)),
-        *(
-            getattr(x.block, name)
-            for x in blocks
-            for name in _GROUPS_OF_STATE
-            if hasattr(x.block, name)
-        ),
+        *(n for x in blocks for n in _numbers_of_extension(x.block)),
+        *(getattr(x.block, name) for x in blocks for name in _CHOSEN if hasattr(x.block, name)),
     ]
     symbols = {y for x in numbers for y in Expr.const(x).symbols}
     return sorted(symbols.union(*map(_counts_of_shared, moes)))
+
+
+def _numbers_of_extension(block: Block) -> Iterator[int]:
+    """Yield the numbers of a block that few families have."""
+    if type(block).__module__.startswith(_OF_FEW_FAMILIES):
+        for x in vars(block).values():
+            yield from [x] if isinstance(x, Expr) else x.shape if isinstance(x, Weight) else ()
 
 
 def _ranks_with_factors(block: Block) -> tuple[int, ...]:
