@@ -180,6 +180,9 @@ wasm: $(VENV)/.engine
 site: $(VENV)/.engine
 	@$(call install,site,sphinx myst-parser furo sphinx-copybutton resvg-py)
 	SITE_URL=$(SITE_URL) $(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+	@if [ -d web/node_modules/pyodide ]; then mkdir -p site/gallery/pyodide; \
+	cd web/node_modules/pyodide && cp pyodide.mjs pyodide.asm.* python_stdlib.zip pyodide-lock.json \
+	$(CURDIR)/site/gallery/pyodide; fi
 	$(BIN)/llamath export -o site/gallery --force $(if $(SITE_URL),--poster $(SITE_URL)/gallery)
 
 clean:
