@@ -281,6 +281,25 @@ def test_counting_that_hangs_is_stopped(tab: Any, site: Path) -> None:
         assert not tab.workers
 
 
+def test_library_that_does_not_run_can_be_tried_again(browser: Any, site: Path) -> None:
+    """Its file is missing at first, then it ends in an error of many lines."""
+    script = site / PYODIDE / "pyodide.mjs"
+    script.unlink(missing_ok=True)
+    context = new_context(browser)
+    tab = context.new_page()
+    with Served(site) as served:
+        counting(tab, f"{served.address}index.html", ARIA)
+        tab.wait_for_selector(ENDED)
+        assert "The library does not run here: Failed to fetch" in tab.text_content("main")
+        script.write_text(stub("throw new Error('Traceback\\n  at <b>\\nMemoryError: <i>');"))
+        with tab.expect_event("load"):
+            tab.click("text=Count it again")
+        tab.wait_for_selector(ENDED)
+        said = tab.text_content("[role=status]")
+        assert said == "The library does not run here: MemoryError: <i>"
+    context.close()
+
+
 def test_nothing_is_offered_where_it_cannot_run(tab: Any, site: Path, tmp_path: Path) -> None:
     """From the disk, and of a config that is too long; a page without a config says where to open one."""
     config = tmp_path / "config.json"

@@ -44,7 +44,7 @@ const MESSAGES = {
 };
 
 type Stage = keyof typeof MESSAGES;
-type Message = { stage: Stage } | Answer;
+type Message = { stage: Stage } | { failed: string } | Answer;
 
 function runWorker(): void {
 	const post = (message: Message) => postMessage(message);
@@ -69,7 +69,7 @@ function runWorker(): void {
 		count(data as Question).catch((error: Error) => {
 			// the last line of a traceback says what happened
 			const lines = String(error.message).trim().split("\n");
-			post({ wrong: `the library cannot count it here: ${lines.at(-1)!.slice(0, 300)}` });
+			post({ failed: lines.at(-1)!.slice(0, 300) });
 		});
 	});
 }
@@ -173,6 +173,8 @@ function showPage(): Promise<string> {
 					);
 					return;
 				}
+				if ("failed" in data)
+					return refuse(`The library does not run here: ${data.failed}`);
 				stop();
 				const { title, page: found, count, wrong } = data;
 				if (wrong !== undefined) return end(wrong);
