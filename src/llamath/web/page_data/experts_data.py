@@ -25,7 +25,7 @@ from .sizing.inference_data import variable
 
 _HUNDREDTHS = 100
 """The expected number of distinct experts is given in hundredths."""
-_OF_FEW_FAMILIES = ("llamath.core.extensions.", "llamath.families.")
+_EXTENSIONS, _FAMILIES = "llamath.core.extensions.", "llamath.families."
 _CHOSEN = ("key_heads", "state_groups", "top_k")
 """What a GPU's part of a recurrent state is split by, and how many keys are chosen."""
 
@@ -89,13 +89,15 @@ def fixed_letters(model: FamilyModel) -> list[str]:
         *(n for x in blocks for n in _numbers_of_extension(x.block)),
         *(getattr(x.block, name) for x in blocks for name in _CHOSEN if hasattr(x.block, name)),
     ]
+    if any(type(x.block).__module__.startswith(_EXTENSIONS) for x in blocks):
+        return sorted(model.count.formula.letters)
     symbols = {y for x in numbers for y in Expr.const(x).symbols}
     return sorted(symbols.union(*map(_counts_of_shared, moes)))
 
 
 def _numbers_of_extension(block: Block) -> Iterator[int]:
     """Yield the numbers of a block that few families have."""
-    if type(block).__module__.startswith(_OF_FEW_FAMILIES):
+    if type(block).__module__.startswith(_FAMILIES):
         for x in vars(block).values():
             yield from [x] if isinstance(x, Expr) else x.shape if isinstance(x, Weight) else ()
 
