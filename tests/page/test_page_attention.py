@@ -102,7 +102,7 @@ def test_wavelengths_of_scaled_positions() -> None:
 @pytest.mark.parametrize("batch", [1, 3, 64, 20_000])
 def test_bytes_read_are_those_of_the_report(batch: int) -> None:
     for model in models(MIXTURES):
-        made = kept_as(model)
+        made = dict(kept_as(model))
         found = build_experts(model, made)
         assert found is not None
         for dtype, calculator in made.items():
@@ -118,7 +118,7 @@ def test_bytes_read_are_those_of_the_report(batch: int) -> None:
 
 def test_expected_experts_of_a_batch() -> None:
     for model in models(MIXTURES):
-        found = build_experts(model, kept_as(model))
+        found = build_experts(model, dict(kept_as(model)))
         assert found is not None
         for kind in found["kinds"]:
             experts, chosen = int(kind["experts"]), int(kind["chosen"])

@@ -212,7 +212,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
 
 def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[str, Any]:
     counts, facts = model.count, fact_sheet(model)
-    memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
+    memory_by_dtype, passes = dict(kept_as(model)), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
     spine = parameters.pop("spine")
     sized, trained = sizes(model, memory_by_dtype), training(model)
@@ -220,7 +220,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
     with unmarked():
         parallel = layouts(
             model,
-            next(iter(kept_as(model).values())),
+            next(kept_as(model))[1],
             int(sized["start"]),
             int(start["trainers"]),
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -162,22 +162,17 @@ def fit_rules() -> dict[str, Any]:
     }
 
 
-def kept_as(model: FamilyModel) -> dict[str, MemoryCalculator]:
-    """Return the model under each possible dtype, the config's first."""
+def kept_as(model: FamilyModel) -> Iterator[tuple[str, MemoryCalculator]]:
+    """Yield the model under each possible dtype, the config's first."""
     try:
         names = dict.fromkeys((declared := declared_dtype(model), *_WEIGHTS))
     except UnknownQuantization:  # the page offers formats to choose from
         names, declared = dict.fromkeys(_WEIGHTS), ""
-    own = (
-        {AS_STORED: MemoryCalculator(model, MemoryRequest(), model.stored)}
-        if isinstance(model, CheckpointModel)
-        else {}
-    )
-    return own | {
-        name: found
-        for name in names
-        if (found := _sizes(model, "" if name == declared else name)) is not None
-    }
+    if isinstance(model, CheckpointModel):
+        yield AS_STORED, MemoryCalculator(model, MemoryRequest(), model.stored)
+    for name in names:
+        if (found := _sizes(model, "" if name == declared else name)) is not None:
+            yield name, found
 
 
 def sizes(model: FamilyModel, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
@@ -290,7 +285,7 @@ def hardware_of_all(models: Iterable[FamilyModel]) -> tuple[str, str]:
     sequence of the first one's context, else the default GPU in the largest number.
     """
     with unmarked():
-        made = [next(iter(kept_as(x).values())) for x in models]
+        made = [next(kept_as(x))[1] for x in models]
         choosers, context = [LayoutChooser(x) for x in made], made[0].context
         for count, groups in by_size(_known_gpus(), NODE_COUNTS):
             for group in groups:
