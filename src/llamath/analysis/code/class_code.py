@@ -14,7 +14,7 @@ from ...core.tree import Block
 from ...utils.named_tuple import NamedTuple
 from .forward_code import ForwardWriter, Line
 from .recorded_code import Body
-from .symbols import DIM, NUMBER, blank_text, is_dimension, is_number, tag_of
+from .symbols import DIM, NUMBER, is_dimension, is_number, outline_of, tag_of
 from .syntax.trees import changed, is_same, parse, unparse, walk
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Variant:
         self.inputs = forward.inputs
 
     @property
-    def skeleton(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Its text without numbers and dimensions: that of variants of one class is the same."""
-        return tuple([x.name for x in self.attributes]), tuple([x.blank for x in self.lines])
+    def skeleton(self) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        """Its statements without numbers and dimensions, which variants of one class share."""
+        return tuple([x.name for x in self.attributes]), tuple([x.outline for x in self.lines])
 
 
 class ClassCode:
@@ -113,9 +113,9 @@ class ClassCode:
             tags = (tag_of(x.id) for x in nodes if isinstance(x, ast.Name))
             return self._hole(nodes, next(tags, hint), in_forward)
         differ = any(type(x) is not type(first) for x in nodes)
-        if differ or (isinstance(first, ast.Call) and len({blank_text(x.func) for x in nodes}) > 1):
+        if differ or (isinstance(first, ast.Call) and len({outline_of(x.func) for x in nodes}) > 1):
             return self._hole(nodes, hint, in_forward)
-        if isinstance(first, ast.ListComp) and len({blank_text(x) for x in nodes}) > 1:
+        if isinstance(first, ast.ListComp) and len({outline_of(x) for x in nodes}) > 1:
             return self._hole(nodes, hint, in_forward)  # each of its modules is made anew
         merged: dict[str, Any] = {}
         for field, value in ast.iter_fields(first):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...checkpoint.naming.scheme import Scheme
+from ...core.parameter_count import formula_of, sections_of
 from ...core.tree import LETTERS, Block, Stack, fold
 from ...model import FamilyModel
 from ...utils.errors import safe
@@ -222,7 +223,7 @@ class FileWriter:
         model, code = self._model, self._code
         module = sys.modules.get(f"llamath.families.{model.family.name}")
         about = (module.__doc__ or "").strip().split("\n\n")[0] if module else ""
-        n = model.parameters.total
+        n = self.trained + self.buffers
         tokens, keys = code.record.new_tokens.symbol, code.record.past_tokens.symbol
         lines = [f'"""{_in_docstring(model.name)}: {n:,} parameters.', ""]
         about = " ".join(about.split()).removesuffix(".")
@@ -232,7 +233,8 @@ class FileWriter:
         partial = [_in_docstring(f"{x[0].upper()}{x[1:]}.") for x in partial]
         lines += [y for x in partial for y in (*wrap(x), "")]
         buffers = f", {self.buffers:,} of them in buffers" if self.buffers else ""
-        lines += [*wrap(f"Parameters: {model.count.formula.symbols} = {n:,}{buffers}."), ""]
+        formula = formula_of(sections_of(model.tree)).symbols
+        lines += [*wrap(f"Parameters: {formula} = {n:,}{buffers}."), ""]
         has_keys = re.search(rf"\(B, {keys}\b", text)
         up_to_now = f", {keys} tokens up to now, those in the cache included" if has_keys else ""
         letters = (
@@ -620,8 +622,9 @@ def _named_functions(lines: list[FileLine]) -> tuple[list[str], list[FileLine]]:
     Support functions import theirs by name.
     """
     pattern = re.compile(r"(?<![\w.])F\.(\w+)")
-    text = "\n".join(x.text for x in lines)
-    used = {*pattern.findall(text), *(x for x in _IMPORTED if _uses(text, f"{x}("))}
+    text = "\n".join([x.text for x in lines])
+    used = {x for line in lines if "F." in line.text for x in pattern.findall(line.text)}
+    used.update(x for x in _IMPORTED if _uses(text, f"{x}("))
     own = {x.text.split("(")[0].removeprefix("def ") for x in lines if x.text.startswith("def ")}
     named = (x.replace(text=pattern.sub(r"\1", x.text)) if "F." in x.text else x for x in lines)
     return sorted(used - own), list(named)

@@ -20,7 +20,7 @@ from ..graph.node import FLOAT32, Node, UsedWeight
 from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, blank_text, iter_nodes
+from .symbols import DIM, NUMBER, iter_nodes, outline_of
 from .syntax.trees import fill, part_of, unparse
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class Line:
         self.weights = tuple(dict.fromkeys(weights))
 
     @cached_property
-    def blank(self) -> str:
-        """Its text without numbers and dimensions."""
-        return blank_text(self.tree)
+    def outline(self) -> Any:
+        """What is left of it without numbers and dimensions."""
+        return outline_of(self.tree)
 
 
 class ForwardWriter:

@@ -36,6 +36,14 @@ class Options(NamedTuple):
     optional: tuple[str, ...]
 
 
+class _Written(NamedTuple):
+    """A forward pass, the letters of its signature, and those that its lines mention."""
+
+    forward: ForwardWriter
+    letters: list[str]
+    mentioned: set[str]
+
+
 _OTHER_CACHES = ("causal_conv", "selective_scan", "ssm_scan", "gated_delta_rule")
 _Copy = tuple[str, tuple[tuple[str, Any], ...]]
 _FACTS = frozenset({"context", "width", "vocab", "group", "kv_heads", "heads"})
@@ -60,7 +68,8 @@ class ModelWriter:
         self.copies: dict[_Copy, str] = {}  # names of copies of support functions
         self.methods: set[str] = set()  # of the cache that are needed
         self.shifted_norms = False
-        self._forwards: dict[Signature, tuple[ForwardWriter, list[str]]] = {}
+        self._forwards: dict[Signature, _Written] = {}
+        self._sizes: dict[int, int] = {}
         self._reads: dict[int, tuple[str, ...]] = {}
         self._own_reads: dict[int, tuple[str, ...]] = {}
         self._options: dict[_Copy, Options] = {}
@@ -336,15 +345,16 @@ class ModelWriter:
         mention are written once.
         """
         key, letters = ((), []) if alone else signature(body, self)
-        first, own = self._forwards.get(key, (None, letters))
-        others = {x for x, y in zip(own, letters, strict=True) if x != y}
-        if first is not None and others.isdisjoint(mentioned(first.lines)):
-            return first
-        written = ForwardWriter(body, self)
-        written.write()
-        if not alone:
-            self._forwards.setdefault(key, (written, letters))
-        return written
+        known = self._forwards.get(key)
+        if known is not None:
+            pairs = zip(known.letters, letters, strict=True)
+            if known.mentioned.isdisjoint([x for x, y in pairs if x != y]):
+                return known.forward
+        forward = ForwardWriter(body, self)
+        forward.write()
+        if not alone and known is None:
+            self._forwards[key] = _Written(forward, letters, mentioned(forward.lines))
+        return forward
 
     def _note(self, child: Weight | Block | Stack) -> str:
         """Return the comment of a part: its shape and its parameters."""
@@ -364,15 +374,28 @@ class ModelWriter:
         n = int(weight.size) + (0 if bias is None else int(bias.size))
         return f"{both}, {n:,} parameters"
 
-    @staticmethod
-    def _size_note(child: Block | Stack) -> str:
+    def _size_note(self, child: Block | Stack) -> str:
         blocks = [(child, 1)] if isinstance(child, Block) else child.distinct()
         sizes: dict[int, int] = {}
         for x, n in blocks:
-            size = sum(int(y.weight.parameters) * int(y.copies) for y in fold(x))
+            size = self._size(x)
             sizes[size] = sizes.get(size, 0) + int(n)
         parts = [f"{n:,} × {k:,}" if n > 1 else f"{k:,}" for k, n in sizes.items()]
         return f"{' + '.join(parts)} parameters"
+
+    def _size(self, block: Block) -> int:
+        """Return the number of parameters of a block, a tied matrix not counted."""
+        if id(block) not in self._sizes:
+            found = 0
+            for _, child in block.children:
+                if isinstance(child, Weight):
+                    found += int(child.parameters)
+                elif isinstance(child, Block):
+                    found += self._size(child)
+                else:
+                    found += sum(self._size(x) * int(n) for x, n in child.distinct())
+            self._sizes[id(block)] = found
+        return self._sizes[id(block)]
 
     def _made(self, child: Weight | Block | Stack, parent: Body) -> ast.expr:
         """Return the expression that makes a part."""

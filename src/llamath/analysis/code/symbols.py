@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
 from ..graph.node import Node
-from .syntax.trees import Rewriter, parse, unparse
+from .syntax.trees import parse
 
 DIM, NUMBER = "_dim_", "_number_"
 
@@ -116,19 +116,21 @@ def is_number(x: Any) -> bool:
     return isinstance(x, ast.Constant) or (isinstance(x, ast.Name) and x.id.startswith(NUMBER))
 
 
-class _Blank(Rewriter):
-    """Puts one name in the place of numbers and dimensions."""
-
-    def visit(self, node: Any) -> Any:
-        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if not text and (is_number(node) or is_dimension(node)):
-            return ast.Name("number")
-        return super().visit(node)
-
-
-def blank_text(tree: ast.AST) -> str:
-    """Return the text of a tree without numbers and dimensions."""
-    return unparse(_Blank().visit(tree))
+def outline_of(x: Any) -> Any:
+    """Return what trees have in common that differ in numbers and dimensions alone."""
+    kind = type(x)
+    if kind is ast.Name:
+        return "number" if x.id.startswith((DIM, NUMBER)) else x.id
+    if kind is list:
+        return tuple([outline_of(y) for y in x])
+    if kind is ast.Constant:
+        return repr(x.value) if isinstance(x.value, str) else "number"
+    if not isinstance(x, ast.AST):
+        return x
+    if kind is ast.BinOp and is_dimension(x):
+        return "number"
+    own = vars(x)
+    return kind, *[outline_of(own.get(name)) for name in x._fields if name != "ctx"]
 
 
 def tag_of(name: str) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 from ...core.attention_facts import AttentionWindow
 from ...core.blocks import Decoder
 from ...core.expr import Expr, minimum, product
-from ...core.extensions.encoder_decoder import EncoderDecoder
 from ...core.machine import Machine
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -393,6 +392,8 @@ def record_prefill(
     """Record the pass over a prompt, with the logits of its last token; an encoder reads it, and
     the decoder begins with one token.
     """
+    from ...core.extensions.encoder_decoder import EncoderDecoder
+
     if not isinstance(tree, EncoderDecoder):
         return record(tree, batch=batch, new_tokens=tokens, past_tokens=past_tokens, last_only=True)
     read = _variable("T", tokens)
