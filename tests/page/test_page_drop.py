@@ -23,6 +23,7 @@ from support.browser_page import (
     EMPTY,
     Tab,
     browser,
+    go_to,
     lent_page,
     shown_config,
     shown_text,
@@ -511,6 +512,27 @@ def test_configs_of_all_families_open_in_every_page(browser: Any, tmp_path: Path
         assert drop(tab, path)["wrong"] is None
         shown = json.loads(tab.text_content("pre[aria-label='config.json']"))
         assert llamath.load(shown).parameters.total == model.parameters.total
+
+
+def test_config_of_another_family_is_named_after_itself(tab: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    model = llamath.load("qwen2-7b")
+    path.write_text(json.dumps(dict(model.config.data)))
+    assert drop(tab, path)["wrong"] is None
+    assert tab.text_content("h1") == "Your Qwen2 config: 7.62B"
+    assert "CodeQwen" not in tab.inner_text("body"), "the preset with the form of the family"
+    assert tab.locator(".design-own").count() == 0, "no outline of a neighbour"
+    tab.fill("#size-L", "14")
+    wait_until_drawn(tab)
+    assert tab.text_content("h1") != "Your Qwen2 config: 7.62B"
+    tab.click("text=Reset to mine.json")
+    wait_until_drawn(tab)
+    assert tab.text_content("h1") == "Your Qwen2 config: 7.62B"
+    address = tab.url
+    go_to(tab, "#view=design")
+    assert tab.text_content("h1") == "Design a model like Llama 3 8B"
+    go_to(tab, "#" + address.partition("#")[2])
+    assert tab.text_content("h1") == "Your Qwen2 config: 7.62B"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -36,11 +36,13 @@ export interface OpenedConfig {
 /**
  * The keys of the last opened config that change no weight, by the model whose dimensions it has.
  */
-export const keptKeys: { like: string; name: string; entries: ReadonlyMap<string, string> } = {
-	like: "",
-	name: "",
-	entries: new Map(),
-};
+export const keptKeys: {
+	like: string;
+	name: string;
+	/** Its dimensions, as the address has them. */
+	sizes: string;
+	entries: ReadonlyMap<string, string>;
+} = { like: "", name: "", sizes: "", entries: new Map() };
 
 export function forgetKeptKeys(): void {
 	keptKeys.like = "";
@@ -258,12 +260,14 @@ export async function readConfig(file: File, data: PageData): Promise<OpenedConf
 		const known = designedModels(data);
 		const { index, dimensions } = matchConfig(config, known, files);
 		const { like, design } = known[index]!;
+		const sizes = encodeSizes(dimensions);
 		Object.assign(keptKeys, {
 			like,
 			name: file.name,
+			sizes,
 			entries: neutralKeys(config, design, files.nothing),
 		});
-		return { like, sizes: encodeSizes(dimensions) };
+		return { like, sizes };
 	} catch (error) {
 		throw withCommands(error, file);
 	}

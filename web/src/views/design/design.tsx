@@ -320,13 +320,17 @@ function Parts({
 	);
 }
 
+/** A config of another family, whose form is that of some model of it: Qwen2 config. */
+const configName = ({ type }: Design) =>
+	`${type.charAt(0).toUpperCase()}${type.slice(1).replaceAll("_", " ")} config`;
+
 export function DesignView() {
 	const state = useAppState("like");
 	const { like, name, design } = designedModel(data, state.like);
 	// of the families one is a choice only while it is the chosen one
 	const likes = designedModels(data)
 		.filter((x, i) => i < data.models.length || x.like === like)
-		.map((x) => [x.like, x.name] as const);
+		.map((x, i) => [x.like, i < data.models.length ? x.name : configName(x.design)] as const);
 	const choice = likes.length > 1 && (
 		<Segmented
 			id="like"
@@ -346,23 +350,39 @@ export function DesignView() {
 				</p>
 			</div>
 		);
-	return <Designer key={name} design={design} name={name} choice={choice} />;
+	const isOfPage = ["a", "b"].includes(like);
+	return (
+		<Designer
+			key={name}
+			design={design}
+			name={isOfPage ? name : configName(design)}
+			isOfPage={isOfPage}
+			choice={choice}
+		/>
+	);
 }
 
 function Designer({
 	design,
 	name,
+	isOfPage,
 	choice,
 }: {
 	design: Design;
 	name: string;
+	/** Whether it is a model of the page, and not a config of another family. */
+	isOfPage: boolean;
 	choice: ComponentChildren;
 }) {
 	const state = useAppState("like", "sizes", "target");
 	const current = decodeSizes(design, state.sizes);
 	const kept = keptKeys.like === state.like ? keptKeys.entries : undefined;
 	const result = evaluateDesign(design, current, kept);
-	const own = useMemo(() => evaluateDesign(design, decodeSizes(design, "")), [design]);
+	const own = useMemo(
+		() => (isOfPage ? evaluateDesign(design, decodeSizes(design, "")) : null),
+		[design, isOfPage],
+	);
+	const opened = isOfPage ? "" : kept && keptKeys.sizes;
 	const isBroken = result.broken.length > 0;
 	const set = (to: Partial<Dimensions>) => change({ sizes: encodeSizes({ ...current, ...to }) });
 	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters`;
@@ -370,9 +390,11 @@ function Designer({
 		<>
 			<div class="wrap hero">
 				<h1>
-					{kept?.size
-						? `${keptKeys.name}, counted like ${name}`
-						: `Design a model like ${name}`}
+					{!isOfPage
+						? `Your ${name}: ${compactCount(result.total)}`
+						: kept?.size
+							? `${keptKeys.name}, counted like ${name}`
+							: `Design a model like ${name}`}
 				</h1>
 				<p class="lead">
 					Change any dimension: the total follows exactly, by the same expressions as the
@@ -417,13 +439,18 @@ function Designer({
 								</label>
 							</span>
 						)}
-						<button
-							type="button"
-							class="button"
-							onClick={() => (forgetKeptKeys(), change({ sizes: "" }))}
-						>
-							Reset to {name}
-						</button>
+						{opened !== undefined && (
+							<button
+								type="button"
+								class="button"
+								onClick={() => {
+									if (isOfPage) forgetKeptKeys();
+									change({ sizes: opened });
+								}}
+							>
+								Reset to {isOfPage ? name : keptKeys.name}
+							</button>
+						)}
 					</>
 				}
 			>
@@ -454,7 +481,12 @@ function Designer({
 						))}
 					</div>
 					{!isBroken && (
-						<Parts result={result} values={current.values} own={own} name={name} />
+						<Parts
+							result={result}
+							values={current.values}
+							own={own ?? result}
+							name={name}
+						/>
 					)}
 				</div>
 				{design.fixed.length > 0 && (
