@@ -232,11 +232,16 @@ def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) 
     assert points > (300 if every else 100) and not without, (points, without)
 
 
-def test_family_without_a_form_is_named(browser: Any, tmp_path: Path) -> None:
-    data = as_made(build_page_data([llamath.load("gpt2")]))
-    data["models"][0]["design"] = {"letters": [], "why": "no form"}
+@pytest.mark.parametrize("slug", ["gemma-3-4b", "gpt2"])
+def test_model_without_a_form_has_no_empty_design(browser: Any, tmp_path: Path, slug: str) -> None:
+    data = as_made(build_page_data([llamath.load(slug)]))
+    if slug == "gpt2":
+        data["models"][0]["design"] = {"letters": []}
+    assert not data["models"][0]["design"]["letters"]
     with Tab(browser, tmp_path, page_from_data(data), "#view=design") as tab:
-        assert "GPT-2 small: no form" in tab.text_content("main")
+        assert tab.locator("[data-view=design], [data-view=edit]").count() == 0
+        assert tab.get_attribute("[data-view=a]", "aria-pressed") == "true"
+        assert tab.is_visible("#parameters"), "its own page"
 
 
 def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) -> None:

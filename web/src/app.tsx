@@ -7,6 +7,7 @@ import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
 import { comparisonView } from "./lib/comparison_view";
 import { data } from "./lib/data";
+import { designedModel } from "./lib/design";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
@@ -68,7 +69,10 @@ function scrollToSection() {
 export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
-	const { view, edit, sizes } = useAppState("view", "edit", "sizes");
+	const { view: asked, edit, sizes, like } = useAppState("view", "edit", "sizes", "like");
+	// a model without a form has its own page alone
+	const isEmpty = asked === DESIGN && !designedModel(data, like).design.letters.length;
+	const view = isEmpty ? "a" : asked;
 	const place = view === "b" ? 1 : 0;
 	const isEdited = edit !== "" && (view === "a" || view === "b") && canEdit(place);
 	const edited = useMemo(
@@ -119,7 +123,7 @@ export function App() {
 			<a class="skip" href="#content">
 				Skip to the model
 			</a>
-			<Header title={title} links={links} showKeys={showKeys} />
+			<Header title={title} view={view} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
 				{view === DESIGN ? (
 					<DesignPage />

@@ -12,6 +12,7 @@ import { ThemeButton } from "./theme_button";
 
 interface Props {
 	title: string;
+	view: State["view"];
 	links: readonly ChapterLink[];
 	showKeys: () => void;
 }
@@ -151,8 +152,7 @@ function SectionList({ links }: { links: readonly ChapterLink[] }) {
 	);
 }
 
-export function Header({ title, links, showKeys }: Props) {
-	const { view } = useAppState("view");
+export function Header({ title, view, links, showKeys }: Props) {
 	return (
 		<header>
 			<div class="wrap">

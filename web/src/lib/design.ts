@@ -19,9 +19,8 @@ export interface DesignLetter {
 }
 
 export interface Design {
-	/** Why there are no sliders; empty where there are. */
-	why: string;
 	type: string;
+	/** None where the total has no closed form in them. */
 	letters: DesignLetter[];
 	fixed: string[];
 	defaults: { key: string; text: string }[];

@@ -21,24 +21,15 @@ from .family_form import (
 from .traced_config import DimRead
 
 _LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
-_NO_CLOSED_FORM = (
-    "its total has no closed form in its dimensions. `llamath count --set "
-    "KEY=VALUE` counts any values"
-)
-_MULTIMODAL = (
-    "its dimensions are those of the text model alone. `llamath count --set KEY=VALUE` "
-    "counts the whole model"
-)
 _STEP_ONE = frozenset("LHKEkS")
 
 
 def build_design(model: FamilyModel) -> dict[str, Any]:
-    """Return the sliders of a model's family, or the reason why there are none."""
-    if model.tree.is_multimodal:
-        return {"letters": [], "why": _MULTIMODAL}
-    if (form := find_form(model)) is None:
-        return {"letters": [], "why": _NO_CLOSED_FORM}
-    return _design(model, form)
+    """Return the sliders of a model's family; none where the total has no closed form, and of a
+    multimodal model, of which the text alone has one.
+    """
+    form = None if model.tree.is_multimodal else find_form(model)
+    return {"letters": []} if form is None else _design(model, form)
 
 
 def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
@@ -54,7 +45,6 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
     if has_tying:
         texts.setdefault(TIED, "")
     return {
-        "why": "",
         "type": safe(str(form.data.get("model_type"))),
         "letters": [_letter(x, form.absent.get(x.key)) for x in sorted(form.reads, key=_order)],
         "fixed": [key for key in form.fixed if type(form.data.get(key)) is int],

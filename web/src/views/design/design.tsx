@@ -340,16 +340,6 @@ export function DesignView() {
 			choose={(to) => (forgetKeptKeys(), change({ like: to, sizes: "" }))}
 		/>
 	);
-	if (!design.letters.length)
-		return (
-			<div class="wrap hero">
-				<h1>Design</h1>
-				{choice}
-				<p>
-					{name}: {design.why.replaceAll("`", "")}
-				</p>
-			</div>
-		);
 	const isOfPage = ["a", "b"].includes(like);
 	return (
 		<Designer

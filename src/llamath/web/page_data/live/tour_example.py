@@ -23,6 +23,7 @@ SHOWN_NUMBERS = 3
 """Of each result, the first ones."""
 TEMPERATURES = (1, 0.5, 2)
 _SHOWN_KEYS = 4
+_SHOWN_TOKENS = 4
 _MIXED_KEYS = 3
 _BESIDE_FORMULA = {"gate_up", "norm"}
 """Stops whose title does not say what is computed."""
@@ -82,7 +83,7 @@ class _Example:
         x, found = self.numbers, self.found
         places = ["", *(f"[{i}]" for i in range(SHOWN_NUMBERS))]
         normed = [y / found["rms"] for y in x["x"]]
-        pairs = found["pairs"]
+        pairs, likely = found["pairs"], found["likely"][:_SHOWN_TOKENS]
         return {
             "token": (
                 f"the last of {len(self.tokens)}; {self.tokens[0]} is the beginning of a text",
@@ -167,14 +168,14 @@ class _Example:
                 ],
             ),
             "logits": (
-                f"after it, the {len(found['likely'])} largest of {found['vocab']}",
+                f"after it, the {_SHOWN_TOKENS} largest of {found['vocab']}",
                 ("next", "logit"),
-                [(_shown(y), _short(logit)) for y, logit, _ in found["likely"]],
+                [(_shown(y), _short(logit)) for y, logit, _ in likely],
             ),
             "next_token": (
-                "after it; a low temperature sharpens the choice, a high one flattens it",
+                "after it; a high temperature flattens the choice",
                 ("next", *(f"temperature {y:g}" for y in TEMPERATURES)),
-                [(_shown(y), *map(_percent, shares)) for y, _, shares in found["likely"]],
+                [(_shown(y), *map(_percent, shares)) for y, _, shares in likely],
             ),
         }
 
