@@ -90,7 +90,7 @@ def fixed_letters(model: FamilyModel) -> list[str]:
         *(getattr(x.block, name) for x in blocks for name in _CHOSEN if hasattr(x.block, name)),
     ]
     if any(type(x.block).__module__.startswith(_EXTENSIONS) for x in blocks):
-        return sorted(model.count.formula.letters)
+        return sorted({*model.count.formula.letters, *model.config.key_by_symbol})
     symbols = {y for x in numbers for y in Expr.const(x).symbols}
     return sorted(symbols.union(*map(_counts_of_shared, moes)))
 
