@@ -156,7 +156,7 @@ def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
 
 _FROM_CONFIG, _FAMILY_DEFAULT = "from the config", "the default of the family"
 _MOST_MISTAKES = 5
-"""Named for a stop of the tour and a sum of "Count it yourself"; other questions invite fewer."""
+"""Named for the parameters of a stop, which says the count so far itself."""
 _ANSWER = "answer"
 """The variable of a mistake's expression that stands for the right answer."""
 _MAX_FORMULA_CHARS = 20_000
@@ -339,8 +339,7 @@ def _quiz(model: FamilyModel) -> dict[str, Any]:
     study = ModelStudy.of(model)
 
     def question(x: Exercise) -> dict[str, Any]:
-        most = _MOST_MISTAKES if len(x.account.products) > 1 else 0
-        return _question(model, x, safe(x.text, 500), most) | {"unit": x.unit}
+        return _question(model, x, safe(x.text, 500)) | {"unit": x.unit}
 
     return {
         "id": _quiz_id(model),
