@@ -15,6 +15,7 @@ import pytest
 
 import llamath
 from llamath.analysis.code.code_report import write_code
+from llamath.analysis.code.forward_code import ForwardWriter
 from llamath.analysis.code.refusal import NotWritten
 from llamath.core.tree import CountedOnly
 from support.contract import configurations
@@ -369,3 +370,20 @@ def test_formulas_are_one_for_each_statement(typed: Typed) -> None:
     latex = typed("code", "llama-3-8b", "--form", "latex")
     assert r"\frac{q k^\top}{\sqrt{h}}" in latex.out
     assert latex.out.count(r"\begin{align*}") == latex.out.count(r"\end{align*}") == 4
+
+
+def test_blocks_that_differ_in_sizes_alone_are_written_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written_blocks: list[str] = []
+    write = ForwardWriter.write
+
+    def count(self: ForwardWriter) -> None:
+        written_blocks.append(type(self.body.block).__name__)
+        write(self)
+
+    monkeypatch.setattr(ForwardWriter, "write", count)
+    report = written("openelm-270m")  # 16 layers, each with a width of its own
+    assert written_blocks.count("Layer") == 1
+    assert written_blocks.count("MLP") == 3  # of F1, of F3 = d, and of the longer F10
+    assert all(f"F{i}: int" in report.text for i in range(1, 17))

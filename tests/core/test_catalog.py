@@ -457,3 +457,12 @@ def test_unknown_keys_are_said_and_not_shown() -> None:
         assert any("quantization_config in the config of" in x for x in sheet.notes) != released
     note = "a LoRA adapter of rank 32 for Qwen/Qwen3.6-27B, counted without it"
     assert note in llamath.load("BTL-3 27B").notes
+
+
+def test_preset_is_found_alone_as_among_all() -> None:
+    known = catalog._entries()
+    catalog._entries.cache_clear()
+    for slug in known:
+        assert catalog._entry(slug).decode() == known[slug]
+    wrong = ("", "llama", "GPT2", 'gpt2": ', "\n", "\udc80", next(iter(known)) + " ")
+    assert not any(map(catalog.has_preset, wrong)) and not catalog._entries.cache_info().currsize

@@ -4,7 +4,6 @@ stored tensor, and Hugging Face's names for the attributes of the classes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -82,7 +81,7 @@ def name_rows(model: FamilyModel, scheme: Scheme, path: Callable[[str], str]) ->
         if key not in found:
             names = [_other_name(other, source, leaf) for other in others]
             row = ", ".join(y or "none" for y in names)
-            found[key] = NameRow(_numbered(key[0]), _numbered(key[1]), row)
+            found[key] = NameRow(numbered(key[0]), numbered(key[1]), row)
     return list(found.values())
 
 
@@ -90,8 +89,9 @@ def _distinct(tree: Block) -> Iterable[Folded]:
     return {x.pattern: x for x in fold(tree)}.values()
 
 
-def _numbered(pattern: str) -> str:
-    return re.sub(r"\{[le]\}", "{}", pattern)
+def numbered(pattern: str) -> str:
+    """Return a pattern with `{}` in the place of its letters."""
+    return pattern.replace(LETTERS[0], "{}").replace(LETTERS[1], "{}")
 
 
 def _other_name(scheme: Scheme, path: str, leaf: str) -> str:

@@ -16,7 +16,7 @@ from ...model import FamilyModel
 from ...utils.errors import safe
 from ...utils.record_type import Record
 from .checkpoint_names import hf_attributes as attributes_of
-from .checkpoint_names import name_rows, other_formats, views
+from .checkpoint_names import name_rows, numbered, other_formats, views
 from .class_code import Attribute, ClassCode, names_in
 from .class_words import class_summary
 from .forward_code import Line
@@ -383,7 +383,8 @@ class FileWriter:
     # Checkpoints
 
     def _loading(self) -> Iterator[list[FileLine]]:
-        patterns = {re.sub(r"\{[le]\}", "{}", self.path(x.pattern)) for x in fold(self._model.tree)}
+        places = {x.pattern for x in fold(self._model.tree)}
+        patterns = {numbered(self.path(x)) for x in places}
         rows, shifted = name_rows(self._model, self._scheme, self.path), self._scheme.first_layer
         if shifted not in (0, 1):
             raise NotWritten(f"files that number layers from {shifted}")
@@ -430,7 +431,7 @@ class FileWriter:
         ]
         parameters = "x, e" if any(x.of_expert for x in self._views) else "x"
         for x in self._views:
-            name = re.sub(r"\{[le]\}", "{}", self.path(x.pattern))
+            name = numbered(self.path(x.pattern))
             line = f'        "{name}": lambda {parameters}: {x.text},'
             if len(line) <= WIDTH:
                 lines.append(line)

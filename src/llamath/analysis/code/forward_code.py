@@ -489,7 +489,6 @@ def packed(call: ast.Call, given: int) -> ast.Call:
     return call
 
 
-_PACKED = re.compile(r"\*\([^()]*\)")
 _NUMBER = re.compile(rf"{NUMBER}(\w+?)_\d+\b")
 
 
@@ -500,7 +499,7 @@ def code_width(tree: ast.AST) -> int:
 
 def _width_of(text: str) -> int:
     if "*(" in text:
-        text = _PACKED.sub("*self.rope", text)
+        text = re.sub(r"\*\([^()]*\)", "*self.rope", text)
     text = text.replace(DIM, "self.").replace("F.", "")
     return len(_NUMBER.sub(r"self.\1", text) if NUMBER in text else text)
 

@@ -70,6 +70,7 @@ class ModelWriter:
         self.shifted_norms = False
         self._forwards: dict[Signature, _Written] = {}
         self._sizes: dict[int, int] = {}
+        self._made_parts: dict[int, tuple[ast.expr, str]] = {}  # by part, with its comment
         self._reads: dict[int, tuple[str, ...]] = {}
         self._own_reads: dict[int, tuple[str, ...]] = {}
         self._options: dict[_Copy, Options] = {}
@@ -337,7 +338,9 @@ class ModelWriter:
             weights: tuple[str, ...] = (path,) if isinstance(child, Weight) else ()
             if isinstance(child, Block) and is_module(child):
                 weights = tuple(f"{path}.{x}" for x, _ in child.children)
-            attributes.append(Attribute(name, self._made(child, body), self._note(child), weights))
+            if id(child) not in self._made_parts:
+                self._made_parts[id(child)] = self._made(child), self._note(child)
+            attributes.append(Attribute(name, *self._made_parts[id(child)], weights))
         return Variant(body.block, body, attributes, self._forward(body, alone=alone))
 
     def _forward(self, body: Body, *, alone: bool) -> ForwardWriter:
@@ -397,12 +400,12 @@ class ModelWriter:
             self._sizes[id(block)] = found
         return self._sizes[id(block)]
 
-    def _made(self, child: Weight | Block | Stack, parent: Body) -> ast.expr:
+    def _made(self, child: Weight | Block | Stack) -> ast.expr:
         """Return the expression that makes a part."""
         if isinstance(child, Weight):
             return self._made_weight(child)
         if isinstance(child, Stack):
-            made = {id(x): self._made(x, parent) for x, _ in child.distinct()}
+            made = {id(x): self._made(x) for x, _ in child.distinct()}
             key = "L" if child is self.tree.layers else ""
             count = count_code(child, self.symbols, self.letters, key)
             firsts = self._first_layers() if key else {}

@@ -222,7 +222,6 @@ _COMPARISONS: Mapping[type, str] = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
-_NEGATIVE = re.compile(r"\((-[\d.]+)\)")
 
 
 def unparse(tree: ast.AST) -> str:
@@ -291,7 +290,7 @@ def _sign(x: ast.UnaryOp, outer: int) -> str:
 
 def _binary(x: ast.BinOp, outer: int) -> str:
     if isinstance(x.op, ast.Pow):
-        exponent = _NEGATIVE.sub(r"\1", _text(x.right, _POWER))
+        exponent = re.sub(r"\((-[\d.]+)\)", r"\1", _text(x.right, _POWER))
         return _bracketed(f"{_text(x.left, _ATOM)} ** {exponent}", _POWER, outer)
     sign, level = _OPERATORS[type(x.op)]
     return _bracketed(f"{_text(x.left, level)} {sign} {_text(x.right, level + 1)}", level, outer)
