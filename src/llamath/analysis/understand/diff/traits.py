@@ -345,9 +345,10 @@ def _is_size(value: Expr) -> bool:
     return bool(letters) and not letters <= _ALONE
 
 
-def _parents(path: str) -> list[str]:
+@cache
+def _parents(path: str) -> tuple[str, ...]:
     words = path.split(".")
-    return [".".join(words[:i]) for i in range(1, len(words))]
+    return tuple(".".join(words[:i]) for i in range(1, len(words)))
 
 
 def _is_number(x: object) -> TypeGuard[float]:
@@ -355,6 +356,12 @@ def _is_number(x: object) -> TypeGuard[float]:
 
 
 def _text(values: Values) -> str:
+    # True and 1 are equal, their texts are not
+    return _text_of(values, any(isinstance(x, bool) for x in values))
+
+
+@cache
+def _text_of(values: Values, _has_bool: bool) -> str:
     if values == {YES, NO}:
         return "in some layers"
     numbers = sorted(x for x in values if _is_number(x))
