@@ -106,6 +106,11 @@ def test_matrices_have_the_shapes_of_their_files() -> None:
     assert shapes["down"] == "4,096 × 14,336"
 
 
+def test_description_ends_with_a_clause() -> None:
+    texts = [x.text for x in drawn_texts(poster_svg(facts_of("deepseek-v3"), "wide"))]
+    assert "dense + 58 MoE) of multi-head latent attention" in texts
+
+
 def areas(svg: str, color: str) -> list[float]:
     """Return the areas of the solid rectangles of a color, in order."""
     paths = re.findall(rf'<path fill="\{color}" d="([^"]*)"', svg)
