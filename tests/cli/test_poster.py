@@ -6,7 +6,7 @@ import os
 import re
 import struct
 import xml.etree.ElementTree as ET
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +97,18 @@ def test_poster_states_the_facts() -> None:
     ):
         assert said in texts, said
     assert any(x.startswith("V·d + 3·(2·d") for x in texts)
+
+
+def test_matrices_have_the_shapes_of_their_files() -> None:
+    texts = [x.text for x in drawn_texts(poster_svg(facts_of("llama-3-8b"), "square"))]
+    shapes = dict(pairwise(texts))
+    assert shapes["gate"] == shapes["up"] == "14,336 × 4,096"
+    assert shapes["down"] == "4,096 × 14,336"
+
+
+def test_description_ends_with_a_clause() -> None:
+    texts = [x.text for x in drawn_texts(poster_svg(facts_of("deepseek-v3"), "wide"))]
+    assert "dense + 58 MoE) of multi-head latent attention" in texts
 
 
 def areas(svg: str, color: str) -> list[float]:

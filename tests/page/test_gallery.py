@@ -405,6 +405,9 @@ def test_gallery_opens_on_cards_at_every_width(browser: Any, site: Path) -> None
         for width in at_widths(tab, 390, 768, 1440):
             assert tab.locator(".cards .card").count() == len(SAMPLE), width
             assert tab.locator("table.models").count() == 0, width
+            inner = "(x) => x.getBoundingClientRect().width - x.parentElement.clientWidth"
+            room = tab.locator(".card .mini").evaluate_all(f"all => all.map({inner})")
+            assert {round(x) for x in room} == {-32}, "as wide as the card within its padding"
             first = tab.locator(".card").first.bounding_box()
             assert first["y"] < 500 and first["x"] + first["width"] <= width
 
@@ -427,6 +430,14 @@ def test_wall_draws_every_parameter_in_one_area_unit(browser: Any, site: Path, u
             assert square["width"] ** 2 == pytest.approx(100 * MM2, rel=1e-3)
             legend = {1000: "100B", 100: "10.0B", 10: "1.00B"}[unit]
             assert legend in tab.text_content(".wall-unit")
+
+
+def test_wall_names_every_model(browser: Any, site: Path) -> None:
+    entries = page_data((site / "index.html").read_text())["models"]
+    with SiteTab(browser, site, "#view=wall") as tab:
+        for width in at_widths(tab, 390, 1440):
+            text = tab.inner_text(".years")
+            assert [x["name"] for x in entries if x["name"] not in text] == [], width
 
 
 def test_wall_goes_by_date_and_opens_by_keys(browser: Any, site: Path) -> None:
@@ -486,6 +497,9 @@ def test_kinship_sets_models_below_their_ancestors(
         changed = [("changed" in x.get_attribute("class")) for x in lines.all()]
         assert changed == [False, True, False], "V3.2 alone has another block"
         assert "Falcon RW 1B" in tab.text_content(".picture")
+        missing = entries["deepseek-v3"]["kin"]["name"]
+        says = f"{missing}, the nearest of DeepSeek V3."
+        assert tab.text_content(".kin-missing") == f"Not shown here: {says}"
         tab.focus(".kin a[data-model=glm-5]")
         assert "GLM-5" in tab.text_content(".kin-text")
         tab.click(".firsts summary")
@@ -502,6 +516,7 @@ def test_timeline_has_a_line_for_each_organization(browser: Any, site: Path) -> 
             steps = [b[0] - a[0] for a, b in pairwise(marks)]
             assert len(marks) >= 3 and max(steps) < 1.03 * min(steps), "at equal distances"
             assert all(a[2] + 4 < b[1] for a, b in pairwise(marks)), "no two dates meet"
+        assert tab.locator(".point-name").count() == 8
         tab.select_option("#only", "Meta")
         assert set(tab.locator(".point-name").all_text_contents()) == {"Llama 2 7B", "Llama 3 8B"}
         tab.click("button[data-value=family]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,3 +169,9 @@ def test_findings_list_their_tensors(
         tab.keyboard.press("Escape")
         size = sum(x.bytes for x in verify_checkpoint(str(checkpoints[1])).manifest.tensors)
         assert shown_text(tab, "[data-part=weights]").replace(",", "") == str(size)
+
+
+def test_limits_of_a_clamped_gate_are_those_of_its_computation() -> None:
+    """The gate has no lower limit, as in `ClampedMLP`'s operation in torch."""
+    steps = json.dumps(data_of("gpt-oss-20b")["models"][0]["passes"], ensure_ascii=False)
+    assert "g ≤ 7, |up| ≤ 7" in steps and "both within" not in steps

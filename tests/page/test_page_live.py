@@ -219,6 +219,7 @@ def test_dot_product_of_a_row_is_the_output(tab: Any, step: str) -> None:
     for token in (0, 9):
         tab.evaluate("at => { location.hash = at }", f"zoom={step}&layer=1&token={token}")
         wait_until_drawn(tab)
+        assert tab.locator(".live-matrix-cells").bounding_box()["height"] <= 321
         for row in (0, 17):
             tab.fill(".live-matrix input", str(row))
             found = tab.locator(".live-sum").evaluate("x => [x.dataset.sum, x.dataset.output]")

@@ -67,10 +67,11 @@ export function Kinship({ models }: { models: Entry[] }) {
 			<h3>The nearest earlier model of each</h3>
 			<p class="caption">
 				Each model stands below the earlier one from which it is made with the fewest
-				changes: of blocks, then of rules, then of sizes. A solid line: of no block; a
-				dashed one: of some. Dates are those of the catalog; what a model was really made of
-				is not asked.
+				changes: of blocks, then of rules, then of sizes. A solid line: the same blocks; a
+				dashed line: other blocks. Dates are those of the catalog; what a model was really
+				made of is not asked.
 			</p>
+			<Missing models={dated} />
 			<div ref={ref}>
 				{places.length > 0 && width > 0 && <Tree places={places} width={width} />}
 			</div>
@@ -81,6 +82,24 @@ export function Kinship({ models }: { models: Entry[] }) {
 				</p>
 			)}
 		</section>
+	);
+}
+
+/** The nearest earlier models that are not drawn, so that no line leads to them. */
+function Missing({ models }: { models: Entry[] }) {
+	const shown = new Set(models.map((x) => x.id));
+	const missing = models.filter((x) => x.kin && !shown.has(x.kin.of)).toSorted(byDate);
+	const more = missing.length - MAX_SAID;
+	if (!missing.length) return null;
+	return (
+		<p class="caption kin-missing">
+			Not shown here:{" "}
+			{missing
+				.slice(0, MAX_SAID)
+				.map((x) => `${x.kin!.name}, the nearest of ${x.name}`)
+				.join("; ")}
+			{more > 0 && `; ${more} more`}.
+		</p>
 	);
 }
 

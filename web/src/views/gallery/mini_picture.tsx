@@ -77,6 +77,7 @@ export function MiniPicture({ entry, width, height, most, label }: Props) {
 			width={width}
 			height={height}
 			viewBox={`0 0 ${width} ${height}`}
+			preserveAspectRatio="none"
 			role={label ? "img" : undefined}
 			aria-label={label}
 			aria-hidden={label ? undefined : "true"}

@@ -11,6 +11,9 @@ import { Points, ShapeKey, type Point } from "./points";
 /** Of more lines than these, only those with two points are drawn. */
 const ALL_LINES = 20;
 
+/** Points of more models than these are named where they are pointed at. */
+const MOST_NAMED = 60;
+
 export function Timeline({ models }: { models: Entry[] }) {
 	const { lines, only } = useAppState("lines", "only");
 	const [ref, width] = useWidth<HTMLDivElement>();
@@ -117,7 +120,7 @@ function Lines({ groups, width }: { groups: [string, Entry[]][]; width: number }
 				))}
 				<Points
 					points={points}
-					named={[]}
+					named={points.length > MOST_NAMED ? [] : points}
 					width={w}
 					height={groups.length * row}
 					label={`${points.length} models by release date`}

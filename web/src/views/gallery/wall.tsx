@@ -21,6 +21,7 @@ const [LINED, TEXT] = [4, 12];
 
 /** Above this width the year stands beside its models, in a column of this width. */
 const [BESIDE, YEAR] = [800, 132];
+const MOST_LISTED = 12;
 const NO_DATE = "Release date not known";
 
 const UNITS: [number, string][] = [
@@ -90,6 +91,28 @@ const textOf = (x: Entry) =>
 	`${x.name}: ${count(x.total)} parameters` +
 	(x.released ? `, ${month(x.released)}` : ", release date unknown");
 
+const isNamed = (entry: Entry, width: number) => textWidth(entry.name, TEXT) <= width;
+
+/** The names of models whose pictures are too narrow for them, in their order. */
+function SmallNames({ models, perParameter, room }: SmallNamesProps) {
+	const small = models.filter((x) => !isNamed(x, draw(x, perParameter, room).width));
+	const listed = small.slice(0, MOST_LISTED).map((x) => x.name);
+	const more = small.length - listed.length;
+	if (!small.length) return null;
+	return (
+		<p class="caption small-names">
+			Too narrow for a name, from left to right: {listed.join(", ")}
+			{more > 0 && ` and ${more} more`}.
+		</p>
+	);
+}
+
+interface SmallNamesProps {
+	models: Entry[];
+	perParameter: number;
+	room: number;
+}
+
 interface TileProps {
 	entry: Entry;
 	href: string;
@@ -103,7 +126,7 @@ function Tile({ entry, href, perParameter, room, stop }: TileProps) {
 		() => draw(entry, perParameter, room),
 		[entry.picture, perParameter, room],
 	);
-	const hasName = textWidth(entry.name, TEXT) <= width;
+	const hasName = isNamed(entry, width);
 	return (
 		<li data-model={entry.id}>
 			<a class="model" href={href} aria-label={textOf(entry)} {...stop}>
@@ -223,6 +246,11 @@ export function Wall({ models }: { models: Entry[] }) {
 									/>
 								))}
 							</ol>
+							<SmallNames
+								models={list}
+								perParameter={perParameter}
+								room={width - (width > BESIDE ? YEAR : 0)}
+							/>
 						</section>
 					))}
 			</div>

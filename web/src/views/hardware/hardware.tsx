@@ -101,9 +101,9 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				<div>
 					{smallest?.gpu.common && (
 						<p class="caption">
-							Least memory: of the GPUs that clouds rent or Steam's hardware survey
-							lists, the fewest that run it, then those with the least memory, then
-							the fastest. {shortTitle(smallest.gpu)} is {smallest.gpu.common}.
+							Least memory: of the common GPUs that clouds rent or Steam's hardware
+							survey lists, the fewest, then the smallest, then the fastest.{" "}
+							{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
 						</p>
 					)}
 					{plateau && <p class="caption plateau">{plateau}</p>}

@@ -9,7 +9,7 @@ import { STREAM, tokenOf } from "./layer_values";
 import { enteringStep, shownToken, useStory, type Story } from "./story";
 
 const MOST_CELL = 7;
-const MOST_HEIGHT = 560;
+const MOST_HEIGHT = 320;
 const EDGES = 96;
 const SHOWN_TERMS = 3;
 

@@ -278,7 +278,7 @@ function ProductPicture({
 	const sizeOf = (i: number, n: bigint) =>
 		part?.axis === i || use.dims.length !== 2 ? grouped(n) : `${dims[i]} = ${grouped(n)}`;
 	const most = Number(inputs > outputs ? inputs : (outputs ?? inputs));
-	const [w, full] = drawn([outputs ?? 1n, inputs], most, width - (isProduct ? 110 : 64), 400);
+	const [w, full] = drawn([outputs ?? 1n, inputs], most, width - (isProduct ? 110 : 64), 320);
 	const h = part ? Math.max(full, 36) : full;
 	const top = isProduct ? 46 : 24;
 	const parts = split?.[1] ?? 0;

@@ -98,53 +98,32 @@ function openPart({ key, part }: Item): void {
 	if (typeof layer === "number") change({ layer, zoom: "" }, true);
 }
 
-const BESIDE_BARS = 24;
-
-/** Scrolls so far that the part that is asked for, or else its field, lies above the bar. */
-function revealPart({ key, part }: Item, bar: HTMLElement): void {
-	const seen = (selector: string) =>
-		[...document.querySelectorAll(selector)]
-			.filter((x) => x.checkVisibility())
-			.map((x) => x.getBoundingClientRect());
-	const fields = seen(`.hero [data-item="${key}"]`);
-	const matrices = (part?.paths ?? []).flatMap((x) => seen(`[data-matrix="${x}"]`));
-	// narrow pictures have no fields
-	const places = [[...fields, ...matrices], fields, matrices, part ? seen(".skyline") : []];
-	// the header of a phone comes back when the page moves up
-	const top = Math.max(0, ...seen("header").map((x) => x.height)) + BESIDE_BARS;
-	const room = bar.getBoundingClientRect().top - BESIDE_BARS - top;
-	const spans = places
-		.filter((x) => x.length)
-		.map((x) => [Math.min(...x.map((y) => y.top)), Math.max(...x.map((y) => y.bottom))]);
-	const [first, last] = spans.find((x) => x[1]! - x[0]! <= room) ?? spans[0] ?? [top, top];
-	const down = last! - (top + room);
-	const by = down > 0 ? down : Math.min(0, first! - top);
-	if (by) scrollBy({ top: by, behavior: "instant" });
+/** Scrolls the part that is asked for between the bars; narrow pictures have no fields. */
+function revealPart({ key, part }: Item): void {
+	if (!part) return;
+	const seen = [...part.paths.map((x) => `[data-matrix="${x}"]`), `.hero [data-item="${key}"]`]
+		.flatMap((x) => [...document.querySelectorAll(x)])
+		.filter((x) => x.checkVisibility());
+	for (const x of seen.length ? seen : document.querySelectorAll(".skyline"))
+		x.scrollIntoView({ block: "nearest", behavior: "instant" });
 }
 
 function Bar({ quiz, at, go }: Asking) {
 	const item = quiz.items[at]!;
 	const { model, items } = quiz;
 	const input = useRef<HTMLInputElement>(null);
-	const bar = useRef<HTMLDivElement>(null);
 	const [said, say] = useState("");
 	const last = items.length - 1;
 	useEffect(() => {
 		// a phone would open its keyboard over the picture
 		if (!matchMedia(IS_PHONE).matches) input.current?.focus({ preventScroll: true });
-		const frame = requestAnimationFrame(() =>
-			bar.current?.scrollIntoView({ block: "end", behavior: "instant" }),
-		);
 		addEventListener("keydown", leaveOnEscape);
-		return () => {
-			cancelAnimationFrame(frame);
-			removeEventListener("keydown", leaveOnEscape);
-		};
+		return () => removeEventListener("keydown", leaveOnEscape);
 	}, []);
 	useEffect(() => {
 		openPart(item);
 		// once another layer that the part opens is drawn
-		const reveal = () => bar.current && revealPart(item, bar.current);
+		const reveal = () => revealPart(item);
 		let frame = requestAnimationFrame(() => (frame = requestAnimationFrame(reveal)));
 		return () => cancelAnimationFrame(frame);
 	}, [item.key]);
@@ -167,13 +146,7 @@ function Bar({ quiz, at, go }: Asking) {
 	};
 	const isKnown = quiz.isKnown(item);
 	return (
-		<div
-			ref={bar}
-			class="quiz no-print"
-			role="group"
-			aria-label="Count it yourself"
-			data-quiz={item.key}
-		>
+		<div class="quiz no-print" role="group" aria-label="Count it yourself" data-quiz={item.key}>
 			<div class="quiz-controls">
 				<Progress quiz={quiz} at={at} move={move} />
 				<button

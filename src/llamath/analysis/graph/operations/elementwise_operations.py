@@ -93,8 +93,8 @@ clamped_gated = Operation(
     kind="act",
     step="act",
     description=lambda node: (
-        f"(up + 1) · g · sigmoid({node.attributes['alpha']:g} · g), both within "
-        f"{node.attributes['limit']:g}"
+        f"(up + 1) · g · sigmoid({node.attributes['alpha']:g} · g), "
+        f"g ≤ {node.attributes['limit']:g}, |up| ≤ {node.attributes['limit']:g}"
     ),
     saved=lambda x, k: _save_gated(x, k, steps=4),
 )

@@ -26,6 +26,7 @@ class Matrix(NamedTuple):
     sides: tuple[int, int]
     copies: int = 1
     active: int = 1
+    shape: tuple[int, int] = (0, 0)  # as stored: `sides` may be turned
 
 
 class MatrixGroup(NamedTuple):

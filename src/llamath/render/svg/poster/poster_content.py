@@ -179,7 +179,14 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
             name = row.pattern.removesuffix(".weight").rpartition(".")[2]
             some, of = used.get(row.pattern, (1, 1))
             groups.setdefault(key, []).append(
-                Matrix(safe(name, 40), component, (first, other), copies, copies * some // of)
+                Matrix(
+                    safe(name, 40),
+                    component,
+                    (first, other),
+                    copies,
+                    copies * some // of,
+                    (first, other),
+                )
             )
     width = facts.width
     for (copies, active), shapes in tiles.items():
@@ -192,8 +199,9 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
         for key, matrices in sorted(groups.items(), key=lambda x: x[0] == "experts")
     )
     n = int(section.times)
-    like = " like it" if len(layers) > 1 else ""
-    title = f"One of {n:,} layers{like}" if n > 1 else "The largest layer" if like else "One layer"
+    some = len(layers) > 1
+    such = f"{n:,} such layers" if some else f"{n:,} layers"
+    title = f"One of {such}" if n > 1 else "The largest layer" if some else "One layer"
     return OpenLayer(f"{title}: {section.each:,}", placed)
 
 

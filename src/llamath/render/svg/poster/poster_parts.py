@@ -72,7 +72,7 @@ def _draw_tiles(canvas: Canvas, tiles: Tiles, size: float) -> None:
     if text_width(matrix.label, size, bold=True) + 4 <= wide and size + 6 <= high:
         pad = min(5.0, (wide - text_width(matrix.label, size, bold=True)) / 2)
         canvas.text((x + pad, y + size + 2), matrix.label, size, bold=True, color=on)
-        sides = "{:,} × {:,}".format(*matrix.sides)
+        sides = "{:,} × {:,}".format(*matrix.shape)
         small = size * 0.85
         if text_width(sides, small) + 10 <= wide and 2.3 * size + 8 <= high:
             canvas.text((x + pad, y + 2.2 * size + 2), sides, small, color=on)

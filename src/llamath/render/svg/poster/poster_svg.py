@@ -137,7 +137,11 @@ def _formula_or_description(
     x, y = at
     shown = [formula_of(facts)]
     if text_width(shown[0], size) > room:
-        found = list(wrap_to_width(facts.description, room, size))
+        said = facts.description
+        found = list(wrap_to_width(said, room, size))
+        while found[lines:] and "; " in said:  # whole clauses rather than half a sentence
+            said = said.rpartition("; ")[0] + "."
+            found = list(wrap_to_width(said, room, size))
         shown = found[:lines]
         shown[-1] = shown[-1].removesuffix(".") + (" …" if found[lines:] else "")
     for i, line in enumerate(shown):
