@@ -80,10 +80,11 @@ def random_models(whole: bool) -> list[Model]:
 @cache
 def random_data(whole: bool) -> dict[str, Any]:
     """Return the data of a page of all these models."""
-    found: dict[str, Any] = once_in_a_run(
-        f"page-data-of-random-models-{whole}", lambda: build_page_data(random_models(whole))
+    found: list[dict[str, Any]] = once_in_a_run(
+        f"page-data-of-random-models-{whole}",
+        lambda: [build_page_data([x])["models"][0] for x in random_models(whole)],
     )
-    return found
+    return data_of(SAMPLE[0]) | {"models": found}
 
 
 def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:
