@@ -227,7 +227,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         trained["start"] = start_of_training(model, start, parallel["training"])
     # what names the same weights stands together: compression looks back 32 kB
     return {
-        "blocks": blocks_by_dtype(memory_by_dtype),
+        "blocks": blocks_by_dtype(model, memory_by_dtype),
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
         "design": unmarked_data["design"],

@@ -45,7 +45,8 @@ from ....analysis.size.memory.speed_limits import compute_dtypes, decode_work, p
 from ....analysis.storage.memory_line import overhead_bytes
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.expr import Expr, Json, as_number, floor_div, minimum, round_div, total
-from ....core.tree import fold
+from ....core.mixers import RecurrentMixer
+from ....core.tree import fold, fold_blocks
 from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import Device, devices, find_device
 from ....model import FamilyModel
@@ -64,6 +65,8 @@ _SMALL = 16 * 2**30
 DEFAULT_GPU = "h100-sxm"
 _GROUP = 128
 """The weights of the largest usual group that shares a scale."""
+_LEGACY = 32
+"""The weights of a block of the formats whose types are not chosen by layer."""
 _CARDS = (
     "rtx-4060-ti-16gb",
     "rtx-4090",
@@ -247,15 +250,21 @@ def _codecs(found: MemoryCalculator) -> dict[str, str]:
 
 
 def blocks_by_dtype(
-    memory_by_dtype: Mapping[str, MemoryCalculator],
+    model: FamilyModel, memory_by_dtype: Mapping[str, MemoryCalculator]
 ) -> dict[str, list[int] | None]:
     """Return the rows and columns of a block of weights under each dtype: types, and bytes of an
     element, depend on whether weights are whole blocks. None for the blocks of the model itself,
-    which say which weights have them.
+    which say which weights have them, and for types by layer of models with recurrent layers.
     """
-    found: dict[str, list[int] | None] = {name: _block(x) for name, x in memory_by_dtype.items()}
+    found = {name: _block(x) for name, x in memory_by_dtype.items()}
     own = next(iter(found))
-    return found if found[own] == [1, 1] else found | {own: None}
+    has_states = any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(model.tree))
+    return {
+        name: None
+        if (name == own and block != [1, 1]) or (has_states and block[1] > _LEGACY)
+        else block
+        for name, block in found.items()
+    }
 
 
 def _block(found: MemoryCalculator) -> list[int]:
