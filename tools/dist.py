@@ -322,7 +322,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scripts:
         for project, kind, compiler in builds(Path(scripts)):
             build_twice(source, epoch, folder, project, kind, compiler)
-    about = lock.project(".")["project"]
+    describe(folder)
+
+
+def describe(folder: Path) -> None:
+    """Write the notes, the formula and the signed sums of what was built into a folder."""
+    about = lock.project()["project"]
     (folder / "NOTES.md").write_text(release_notes(about["version"]))
     (wheel,) = folder.glob("llamath-*.whl")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -151,6 +152,20 @@ def test_tighter_wheel_has_the_same_files(tmp_path: Path) -> None:
     first = wheel.read_bytes()
     dist.pack_tightly(wheel)
     assert wheel.read_bytes() == first
+
+
+def test_release_is_described_beside_what_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LLAMATH_SIGNING_KEY", raising=False)
+    wheel = tmp_path / "llamath-9.9-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    dist.describe(tmp_path)
+    sums = dict(x.split("  ")[::-1] for x in (tmp_path / "SHA256SUMS").read_text().splitlines())
+    assert sums.keys() == {"NOTES.md", "llamath.rb", wheel.name}
+    assert sums[wheel.name] == hashlib.sha256(b"a wheel").hexdigest()
+    assert sums[wheel.name] in (tmp_path / "llamath.rb").read_text()
+    assert (tmp_path / "NOTES.md").read_text() == dist.release_notes(llamath.__version__)
 
 
 def test_notes_of_a_release_are_the_changelog() -> None:
