@@ -118,7 +118,7 @@ sanitize: $(VENV)/.run
 	$(BIN)/python native/tests/sanitize.py
 
 # zig compiles the engine for each machine; LLAMATH_SIGNING_KEY is an SSH key
-release: $(VENV)/.engine
+release: $(VENV)/.run
 	@$(call install,wasm,ziglang zopfli)
 	$(BIN)/python tools/dist.py
 	$(BIN)/python tools/emulate.py dist
