@@ -572,6 +572,17 @@ def test_config_of_every_known_form_is_counted(
 
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
+def test_opened_config_keeps_its_other_keys(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
+    config = dict(llamath.load("gpt2").config.data) | {"n_layer": 13, "layer_norm_epsilon": 0.125}
+    visit(tab, (site / at).as_uri())
+    open_config(tab, tmp_path, config)
+    tab.wait_for_selector(".edit-note:has-text('layer_norm_epsilon 0.125')")
+    own = json.loads(shown_config(tab))
+    assert (own["n_layer"], own["layer_norm_epsilon"]) == (13, 0.125)
+    assert tab.evaluate("sessionStorage.length") == 0
+
+
+@pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
 def test_params_json_opens_in_the_gallery(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
     params = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256}
     params |= {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "norm_eps": 1e-5}

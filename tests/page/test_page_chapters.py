@@ -58,7 +58,7 @@ def live_page() -> str:
 
 @pytest.mark.parametrize(
     ("slug", "width", "most"),
-    [("llama-3-8b", 1440, 3600), ("deepseek-v3", 1440, 4600), ("llama-3-8b", 390, 6500)],
+    [("llama-3-8b", 1440, 3600), ("deepseek-v3", 1440, 4650), ("llama-3-8b", 390, 6550)],
 )
 def test_page_is_short_before_anything_opens(
     browser: Any, tmp_path: Path, slug: str, width: int, most: int

@@ -616,6 +616,9 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     for key in ("rope_scaling", "max_position_embeddings", "rope_theta"):
         assert config.get(key) == model.config.data.get(key), key
     assert "Keys that change no weight are those of config.json" in tab.text_content("main")
+    said = tab.text_content(".edit-note")
+    assert said.startswith("Not followed by this page, which keeps the values of Llama 3 8B:")
+    assert "max_position_embeddings 131072" in said and 'rope_scaling { "factor": 8' in said
     assert llamath.load(config).parameters.total == model.parameters.total
     tab.click("#edit >> text=Close")
     tab.click("[data-view=edit]")
@@ -623,6 +626,7 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     wait_until_drawn(tab)
     own = json.loads(shown_config(tab))
     assert own.get("rope_scaling") is None and own["max_position_embeddings"] == 8192
+    assert not tab.locator(".edit-note").count()
 
 
 UTF_16 = json.dumps({"model_type": "llama"}).encode("utf-16")

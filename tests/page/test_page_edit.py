@@ -157,6 +157,10 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     assert "characters" in notes(tab, "[" * 70_000)[0]
     assert total(tab) == smaller
     assert notes(tab, config) == [] and total(tab) == 8_030_261_248
+    assert notes(tab, config.replace("500000.0", "7.5").replace('"silu"', '"relu2"')) == []
+    said = tab.text_content(".edit-note")
+    assert "Not followed" in said and "rope_theta 7.5" in said and 'hidden_act "relu2"' in said
+    assert notes(tab, config) == [] and not tab.locator(".edit-note").count()
 
 
 def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:
@@ -167,6 +171,11 @@ def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:
     tab.click("[data-view=edit]")
     wait_until_drawn(tab)
     assert tab.locator("#edit").count() == 1 and tab.locator(".skyline .before").count() == 0
+    tab.get_by_role("button", name="Close").click()
+    tab.evaluate("scrollTo(0, 1500)")
+    tab.click("[data-view=edit]")
+    wait_until_drawn(tab)
+    assert tab.evaluate("scrollY") == 0 and tab.is_visible("#edit input[type=range]")
 
 
 def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:

@@ -208,9 +208,13 @@ def test_products_of_query_and_key_give_the_weights(tab: Any) -> None:
     scores = [number(x[1]) for x in rows]
     total = sum(2.718281828**x for x in scores)
     assert len(rows) == 3
-    for (product, score, share), own in zip(rows, scores, strict=True):
+    products = [number(x[0]) for x in rows]
+    undivided = sum(2.718281828**x for x in products)
+    for (product, score, share, other), own in zip(rows, scores, strict=True):
         assert number(product) / 32**0.5 == pytest.approx(number(score), abs=0.01)
         assert number(share) == pytest.approx(100 * 2.718281828**own / total, abs=1)
+        expected = 100 * 2.718281828 ** number(product) / undivided
+        assert number(other) == pytest.approx(expected, abs=1)
 
 
 @pytest.mark.parametrize("step", ["attn/attn.q", "attn/attn.o", "mlp/mlp.up", "mlp/mlp.down"])

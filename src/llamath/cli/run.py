@@ -180,8 +180,9 @@ def _stream(job: PromptJob, prompt: str, *, quiet: bool) -> None:
     interrupted = stream(generation, out, prompt if continues else "")
     write("" if logprobs else "\n")
     if not quiet:
+        speed, engine, *rest = job.statistics(generation)
         use = () if interrupted else job.use(generation)
-        echo("; ".join((*job.statistics(generation), *use)), err=True)
+        echo("; ".join((speed, engine, *use, *rest)), err=True)
     if interrupted:
         exit_interrupted()
 

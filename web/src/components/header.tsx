@@ -63,7 +63,9 @@ function Views({ view }: { view: string }) {
 					data-view="edit"
 					aria-pressed={edit !== ""}
 					onClick={() =>
-						edit ? closeEdit() : change({ view: place ? "b" : "a", edit: "sizes" })
+						edit
+							? closeEdit()
+							: (change({ view: place ? "b" : "a", edit: "sizes" }), scrollTo(0, 0))
 					}
 				>
 					Edit

@@ -10,6 +10,7 @@ import {
 	canonicalJson,
 	FileError,
 	fileError,
+	isSameJson,
 	parseStrictJson,
 	refuse,
 	refuseIf,
@@ -73,8 +74,33 @@ const isCausalArchitecture = (x: Json | undefined, headed: string[]) =>
 		typeof x[0] === "string" &&
 		headed.some((end) => (x[0] as string).endsWith(end)));
 
+/** Keys of other things than the numbers and pictures of a page. */
+const UNSHOWN = /_token_id$|^(architectures|use_cache|transformers_version|initializer_range)$/;
+
+/**
+ * Those keys of a config that change no weight in which it differs from the model of the page, whose
+ * own values the page keeps.
+ */
+export const keysNotFollowed = (
+	entries: ReadonlyMap<string, string>,
+	design: Design,
+): [key: string, text: string][] => {
+	const own = new Map(design.config.map((x) => [x.key, x.text]));
+	return [...entries].filter(([key, text]) => {
+		const known = own.get(key);
+		return (
+			!UNSHOWN.test(key) &&
+			(known ? !isSameJson(known, text) : key.startsWith("rope_") && text !== "null")
+		);
+	});
+};
+
 /** The keys that change no weight, with the text of their values. */
-function neutralKeys(config: Config, design: Design, nothing: string[]): Map<string, string> {
+export function neutralKeys(
+	config: Config,
+	design: Design,
+	nothing: string[],
+): Map<string, string> {
 	const neutral = new Set([...nothing, ...design.neutral]);
 	return new Map(
 		[...config]
@@ -254,23 +280,24 @@ export function withCommands(error: unknown, file: File): unknown {
 
 /** Reads a config; what this page cannot compute is refused with the commands that can. */
 export async function readConfig(file: File, data: PageData): Promise<OpenedConfig> {
-	const files = data.files as FormatData;
-	const config = await parseConfig(file, files);
+	const config = await parseConfig(file, data.files as FormatData);
 	try {
-		const known = designedModels(data);
-		const { index, dimensions } = matchConfig(config, known, files);
-		const { like, design } = known[index]!;
-		const sizes = encodeSizes(dimensions);
-		Object.assign(keptKeys, {
-			like,
-			name: file.name,
-			sizes,
-			entries: neutralKeys(config, design, files.nothing),
-		});
-		return { like, sizes };
+		return openedAs(config, file.name, data);
 	} catch (error) {
 		throw withCommands(error, file);
 	}
+}
+
+/** A config as the model of the page that counts it; its other keys are kept. */
+export function openedAs(config: Config, name: string, data: PageData): OpenedConfig {
+	const files = data.files as FormatData;
+	const known = designedModels(data);
+	const { index, dimensions } = matchConfig(config, known, files);
+	const { like, design } = known[index]!;
+	const sizes = encodeSizes(dimensions);
+	const entries = neutralKeys(config, design, files.nothing);
+	Object.assign(keptKeys, { like, name, sizes, entries });
+	return { like, sizes };
 }
 
 /** What an index says: the files that hold the tensors, and the total of their bytes. */

@@ -2,7 +2,7 @@
 import type { Design, Dimensions } from "../design";
 import { value } from "../expressions";
 import { grouped } from "../format";
-import { matchConfig, parseConfigText } from "./config";
+import { matchConfig, neutralKeys, parseConfigText } from "./config";
 import type { FormatData } from "./headers";
 import { FileError } from "./strict_json";
 
@@ -18,6 +18,8 @@ export interface LineNote {
 export interface TypedConfig {
 	/** The dimensions, if the text is a config of this design. */
 	dimensions: Dimensions | null;
+	/** Its keys that change no weight. */
+	others: ReadonlyMap<string, string>;
 	notes: LineNote[];
 }
 
@@ -44,14 +46,18 @@ export function readTyped(
 			throw new FileError(`more than ${grouped(MAX_TYPED)} characters`);
 		const config = parseConfigText(text, files);
 		const { dimensions } = matchConfig(config, [{ name, design }], files);
-		return { dimensions, notes: brokenRules(text, design, dimensions) };
+		return {
+			dimensions,
+			others: neutralKeys(config, design, files.nothing),
+			notes: brokenRules(text, design, dimensions),
+		};
 	} catch (error) {
 		if (!(error instanceof FileError)) throw error;
 		const notes = [error, ...error.others].map((x) => ({
 			line: lineOf(text, x),
 			text: x.message,
 		}));
-		return { dimensions: null, notes };
+		return { dimensions: null, others: new Map(), notes };
 	}
 }
 

@@ -1,5 +1,5 @@
-// The config that the library itself shall count: kept for this tab, from the page that read it to the
-// page that counts it.
+// A config that is kept for this tab, from the page that read it to the page of its model, or to the
+// one on which the library itself counts it.
 const KEY = "llamath-config";
 
 export interface KeptConfig {
@@ -15,6 +15,17 @@ export function keepConfig(config: KeptConfig): boolean {
 	} catch {
 		return false;
 	}
+}
+
+/** The config that was kept, which is kept no longer. */
+export function takeConfig(): KeptConfig | null {
+	const found = keptConfig();
+	try {
+		sessionStorage.removeItem(KEY);
+	} catch {
+		// nothing was kept
+	}
+	return found;
 }
 
 export function keptConfig(): KeptConfig | null {

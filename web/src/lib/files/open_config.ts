@@ -8,10 +8,18 @@ import type { View } from "../settings";
 import { pageUrl } from "../../components/header";
 import { announce } from "../../components/status_line";
 import { change, state } from "../state";
-import { forgetKeptKeys, matchConfig, parseConfig, readConfig, withCommands } from "./config";
+import {
+	forgetKeptKeys,
+	matchConfig,
+	openedAs,
+	parseConfig,
+	parseConfigText,
+	readConfig,
+	withCommands,
+} from "./config";
 import type { FormatData } from "./headers";
 import { loadForms } from "./known_forms";
-import { keepConfig } from "./kept_config";
+import { keepConfig, takeConfig } from "./kept_config";
 import { MAX_CONFIG_BYTES, sendConfig } from "./send_file";
 import { FileError, fileError, refuse } from "./strict_json";
 
@@ -72,12 +80,27 @@ export async function openInSite(file: File, site: Forms): Promise<string> {
 		const at: Record<string, string> = like
 			? { view: "design", like, sizes }
 			: { edit: "text", sizes };
+		// without its other keys, its dimensions are those of the model of the page all the same
+		keepConfig({ name: file.name, text: await file.text() });
 		location.assign(
 			`${link.replace("{id}", encodeURIComponent(id))}#${new URLSearchParams(at)}`,
 		);
 		return `${file.name}: its dimensions, counted like ${name}`;
 	} catch (error) {
 		throw withOffer(error, file, library);
+	}
+}
+
+/** On the page of a model in a site: the other keys of a config that was opened elsewhere in it. */
+export function takeKeptKeys(): void {
+	const kept = data.gallery && state.edit === "text" ? takeConfig() : null;
+	if (!kept) return;
+	try {
+		const config = parseConfigText(kept.text, data.files as FormatData);
+		const { like, sizes } = openedAs(config, kept.name, data);
+		if (sizes !== state.sizes || like !== "a") forgetKeptKeys();
+	} catch {
+		// a config of another page
 	}
 }
 

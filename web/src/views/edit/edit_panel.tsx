@@ -15,7 +15,7 @@ import {
 	type Edited,
 } from "../../lib/editing";
 import { notation } from "../../lib/expressions";
-import { keptKeys } from "../../lib/files/config";
+import { keptKeys, keysNotFollowed } from "../../lib/files/config";
 import { readTyped, type LineNote } from "../../lib/files/config_notes";
 import type { FormatData } from "../../lib/files/headers";
 import { compactCount, grouped, signed } from "../../lib/format";
@@ -32,6 +32,12 @@ export function EditPanel({ edited }: { edited: Edited }) {
 	const { original, counts, isChanged, broken } = edited;
 	const [isPast, setPast] = useState(false);
 	const [isStale, setStale] = useState(false);
+	const [typed, setTyped] = useState<ReadonlyMap<string, string> | null>(null);
+	const kept = keptKeys.like === (state.view === "b" ? "b" : "a") ? keptKeys.entries : null;
+	const ignored = keysNotFollowed(
+		(edit === "text" && typed) || kept || new Map<string, string>(),
+		edited.design,
+	);
 	const end = useRef<HTMLDivElement>(null);
 	useEffect(() => {
 		const observer = new IntersectionObserver(([x]) =>
@@ -85,10 +91,15 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					</button>
 				</div>
 				<Questions edited={edited} />
-				<div class="edit-body">
+				<div class={isChanged || edit === "text" ? "edit-body" : "edit-body unchanged"}>
 					<div class="edit-inputs">
 						{edit === "text" ? (
-							<ConfigText key={original.name} edited={edited} setStale={setStale} />
+							<ConfigText
+								key={original.name}
+								edited={edited}
+								setStale={setStale}
+								setTyped={setTyped}
+							/>
 						) : (
 							<Sliders edited={edited} />
 						)}
@@ -111,6 +122,20 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						)}
 					</div>
 				</div>
+				{ignored.length > 0 && (
+					<p class="edit-note" role="status">
+						Not followed by this page, which keeps the values of {original.name}:{" "}
+						{ignored
+							.slice(0, MOST_IGNORED)
+							.map(
+								([key, text]) => `${key} ${text.replace(/\s+/g, " ").slice(0, 60)}`,
+							)
+							.join(", ")}
+						{ignored.length > MOST_IGNORED &&
+							`, and ${ignored.length - MOST_IGNORED} others`}
+						.
+					</p>
+				)}
 				{edited.hasOtherCache && (
 					<p class="edit-note" role="status">
 						The cache, the attention and the memory below are those of {original.name}:
@@ -218,14 +243,19 @@ function Sliders({ edited }: { edited: Edited }) {
 }
 
 const REST_MS = 150;
+/** Keys that are named; more are counted. */
+const MOST_IGNORED = 6;
 
 /** The config.json as text: the last sound state stays while a line is half typed. */
 function ConfigText({
 	edited,
 	setStale,
+	setTyped,
 }: {
 	edited: Edited;
 	setStale: (isStale: boolean) => void;
+	/** Takes the keys of a text that change no weight. */
+	setTyped: (others: ReadonlyMap<string, string>) => void;
 }) {
 	const { design, original, counts, dimensions } = edited;
 	const [text, setText] = useState(counts.config);
@@ -246,6 +276,7 @@ function ConfigText({
 		setNotes(found.notes);
 		setStale(found.notes.length > 0);
 		if (!found.dimensions) return;
+		setTyped(found.others);
 		typed.current = encodeEdit(design, found.dimensions);
 		change({ sizes: typed.current });
 	};
