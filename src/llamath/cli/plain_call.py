@@ -4,6 +4,7 @@ answer.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ def answer_plainly(words: Sequence[str]) -> bool:
 
     if not has_preset(words[1]) or os.path.lexists(words[1]):
         return False
+    gc.disable()  # a file is written before there is anything to collect
     from ..analysis.code.code_report import write_code
     from ..loading import load_family
 
@@ -31,6 +33,7 @@ def answer_plainly(words: Sequence[str]) -> bool:
             model = load_family(words[1])
         report = write_code(model)
     except LlamathError:
+        gc.enable()
         return False
     except KeyboardInterrupt:
         sys.exit(130)
