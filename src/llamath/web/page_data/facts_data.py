@@ -62,7 +62,8 @@ def _rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
     )
     yield _row("Hidden size", f"{facts.width:,}", "", letters=tree.width)
     yield from _mixer_rows(facts)
-    value, _, note = facts.positions.partition("; " if ";" in facts.positions else ", ")
+    first, several, others = facts.positions.partition("; ")
+    value, _, note = (first, "", f"and {others}") if several else first.partition(", ")
     yield _row("Positions", value, note)
     if len(facts.ffns) <= _MAX_SHAPES:
         yield from (_ffn_row(x, len(facts.ffns) > 1) for x in facts.ffns)
@@ -120,6 +121,7 @@ def _mixer_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
                 f"{_written_kind(same[0])}{where}",
                 _mixer_note(same[0]),
                 letters=same[0].heads,
+                shared=same[0].kv_heads,
             )
     else:
         heads = [x.heads for x in facts.mixers if x.heads is not None]
@@ -177,12 +179,14 @@ def _row(
     note: str,
     *,
     letters: int | None = None,
+    shared: int | None = None,
     of: list[list[str]] | None = None,
     says: str = "",
 ) -> dict[str, Any]:
-    found = list(letters.atoms) if isinstance(letters, Expr) else []
+    of_both = (x.atoms for x in (letters, shared) if isinstance(x, Expr))
+    found = list(dict.fromkeys(y for atoms in of_both for y in atoms))
     lines = list(of or [])
-    if isinstance(letters, Expr) and len(found) > 1:
+    if isinstance(letters, Expr) and len(letters.atoms) > 1:
         lines.append(
             list(
                 dict.fromkeys(
