@@ -1,6 +1,6 @@
 // A link to a section of this page in its present state; Back returns to where one came from.
 import type { ComponentChildren } from "preact";
-import { change, useAppState, writeState } from "../lib/state";
+import { change, linkTo, useAppState } from "../lib/state";
 import { drawAtOnce } from "../lib/printing";
 import { takeAllTurns } from "../lib/turns";
 
@@ -23,7 +23,7 @@ interface Props {
 }
 
 export function SectionAnchor({ id, onFollow, children }: Props) {
-	const state = useAppState();
+	useAppState();
 	const follow = (event: MouseEvent) => {
 		if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
 		event.preventDefault();
@@ -32,7 +32,7 @@ export function SectionAnchor({ id, onFollow, children }: Props) {
 		showSection(id);
 	};
 	return (
-		<a href={writeState({ ...state, section: id })} onClick={follow}>
+		<a href={linkTo(id)} onClick={follow}>
 			{children}
 		</a>
 	);

@@ -55,6 +55,17 @@ export const stateWith = (texts: Record<string, string>): State =>
 		]),
 	);
 
+let written: Record<string, string> | null = null;
+
+/** The address of the present state with another section, for the many links to sections. */
+export function linkTo(section: string): string {
+	if (!written) {
+		const changed = settingTexts(current).filter((x) => !x.isInitial && x.name !== "section");
+		written = Object.fromEntries(changed.map((x) => [x.name, x.text]));
+	}
+	return `#${new URLSearchParams(section ? { ...written, section } : written)}`;
+}
+
 export function writeState(of: State): string {
 	const changed = settingTexts(of).filter((x) => !x.isInitial);
 	return `#${new URLSearchParams(changed.map((x) => [x.name, x.text]))}`;
@@ -78,7 +89,10 @@ export const initialState: Readonly<State> = readState("");
 const current: State = readState(location.hash);
 export const state: Readonly<State> = current;
 const listeners = new Set<() => void>();
-const notify = () => listeners.forEach((x) => x());
+const notify = () => {
+	written = null;
+	listeners.forEach((x) => x());
+};
 let waiting: ReturnType<typeof setTimeout> | undefined;
 /**
  * Browsers limit how often the address may change, and each change takes milliseconds: it is

@@ -15,6 +15,8 @@ import { fill, textOn, tint, type Stage } from "./plate_model";
 
 interface Props {
 	stage: Stage;
+	/** The stage in words, with its layers, where that is not its own name. */
+	label?: string;
 	/** The width of the residual stream in elements. */
 	modelWidth: number;
 	width: number;
@@ -115,6 +117,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 		event.preventDefault();
 		event.stopPropagation();
 	};
+	const label = props.label ?? stage.name;
 	return (
 		<svg
 			ref={svg}
@@ -123,9 +126,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 			height={layout.height}
 			viewBox={`0 0 ${layout.width} ${layout.height}`}
 			role="group"
-			aria-label={
-				isAsking ? stage.name : `${stage.name}: ${grouped(stage.parameters)} parameters`
-			}
+			aria-label={isAsking ? label : `${label}: ${grouped(stage.parameters)} parameters`}
 			data-scale={layout.scale}
 		>
 			{layout.wires.map((x, i) => (

@@ -602,14 +602,24 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 	);
 }
 
+/** A stage as it was, while one of other layers is the same. */
+function useSame(stage: Stage): Stage {
+	const kept = useRef({ text: "", stage });
+	const text = JSON.stringify({ ...stage, name: "", ranges: [], times: "" });
+	if (text !== kept.current.text) kept.current = { text, stage };
+	return kept.current.stage;
+}
+
 /**
  * The picture of the layer, or on screens too narrow for its parallel matrices the list of its
  * steps.
  */
 function OpenLayer({
 	list,
-	...props
+	stage: drawn,
+	...rest
 }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
+	const props = { ...rest, stage: useSame(drawn) };
 	const asking = useContext(AskingOf);
 	const original = useContext(Original);
 	const before = original && originalStage(original, props.stage);
@@ -621,8 +631,8 @@ function OpenLayer({
 	const layout = useLayerLayout({ ...props, other });
 	// no slider changes the picture
 	const picture = useMemo(
-		() => <LayerPicture {...props} layout={layout} />,
-		[layout, props.walked, props.cachedCells, asking === null],
+		() => <LayerPicture {...props} layout={layout} label={drawn.name} />,
+		[layout, drawn.name, props.walked, props.cachedCells, asking === null],
 	);
 	return <>{layout.width > props.width + 1 && !isAsking ? list : picture}</>;
 }
