@@ -154,7 +154,7 @@ def test_tighter_wheel_has_the_same_files(tmp_path: Path) -> None:
     assert wheel.read_bytes() == first
 
 
-def test_release_is_described_beside_what_was_built(
+def test_describe_writes_notes_formula_and_sums(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LLAMATH_SIGNING_KEY", raising=False)

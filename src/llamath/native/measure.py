@@ -17,6 +17,7 @@ from ..analysis.size.fit.calibration import Calibration
 from ..analysis.size.memory.gpu_shards import ShardedModel
 from ..analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from ..analysis.size.memory.speed_limits import SpeedLimits, speed_limits
+from ..generation.free_memory import free_host_bytes
 from ..generation.generation import Generation, GenerationLimits
 from ..generation.sampling_parameters import Sampling
 from ..generation.session import LlamaBase
@@ -206,12 +207,16 @@ def describe_bandwidth(llama: NativeLlama, generation: Generation) -> str:
     tokens, dtype = generation.num_tokens, llama.converted_to
     if len(generation.rows) > 1 or tokens < _LEAST_TOKENS:
         return ""
-    stored = None if dtype else read_stored_weights(llama.model)
     context = generation.rows[0].prompt_length + tokens // 2
     request = MemoryRequest(context=context, dtype=dtype)
-    shards = ShardedModel(MemoryCalculator(llama.model, request, stored), Layout())
-    read = shards.weight_reads(1)[0] + shards.kv_cache(0, context, 1)
-    if read < BEYOND_CACHES:
+    try:
+        stored = None if dtype else read_stored_weights(llama.model)
+        shards = ShardedModel(MemoryCalculator(llama.model, request, stored), Layout())
+        read = shards.weight_reads(1)[0] + shards.kv_cache(0, context, 1)
+    except LlamathError:  # the text is written; what cannot be computed of its speed is not said
+        return ""
+    free = free_host_bytes()
+    if read < BEYOND_CACHES or (free is not None and free < 2 * BEYOND_CACHES):
         return ""
     reached, most = read * generation.tokens_per_second, measure_bandwidth(llama.native.threads)
     if reached > most * _MOST_SHARE:

@@ -51,7 +51,7 @@ class Line:
 
     @cached_property
     def outline(self) -> Any:
-        """What is left of it without numbers and dimensions."""
+        """Its statement without numbers and dimensions."""
         return outline_of(self.tree)
 
 

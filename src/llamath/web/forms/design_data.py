@@ -25,8 +25,8 @@ _STEP_ONE = frozenset("LHKEkS")
 
 
 def build_design(model: FamilyModel) -> dict[str, Any]:
-    """Return the sliders of a model's family; none where the total has no closed form, and of a
-    multimodal model, of which the text alone has one.
+    """Return the sliders of a model's family; none where the total has no closed form, as that of
+    a multimodal model.
     """
     form = None if model.tree.is_multimodal else find_form(model)
     return {"letters": []} if form is None else _design(model, form)

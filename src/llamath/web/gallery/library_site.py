@@ -1,5 +1,5 @@
-"""What a site needs to count configs with the library itself: Pyodide, which its owner puts there,
-the library's sources, and a page that loads both when it is asked to.
+"""`LibrarySite`: the files with which a site counts configs by the library itself: Pyodide from the
+site's owner, the library's sources, and a page that loads both on demand.
 """
 
 from __future__ import annotations

@@ -32,9 +32,10 @@ from .attention_data import build_attention
 from .block_data import build_block_diagrams, written_numbers
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
-from .experts_data import build_experts, fixed_letters
+from .experts_data import build_experts
 from .facts_data import facts_data
 from .file_formats import file_formats
+from .fixed_letters import fixed_letters
 from .live.live_data import LiveParts
 from .live.tour_example import has_example, tour_example
 from .page_settings import page_settings

@@ -1,4 +1,4 @@
-// What the steps of a stop compute in the bundled model, in pages of models without weights.
+// The results of a stop's steps in the bundled model, for pages of models without weights.
 import { data } from "../../lib/data";
 import type { TourStop } from "./tour_stops";
 
