@@ -160,6 +160,10 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     assert notes(tab, config.replace("500000.0", "7.5").replace('"silu"', '"relu2"')) == []
     said = tab.text_content(".edit-note")
     assert "Not followed" in said and "rope_theta 7.5" in said and 'hidden_act "relu2"' in said
+    added = config.replace("{", '{"sliding_window": 4096, "attention_dropout": 0.0,', 1)
+    assert notes(tab, added) == []
+    said = tab.text_content(".edit-note")
+    assert "sliding_window 4096" in said and "attention_dropout" not in said
     assert notes(tab, config) == [] and not tab.locator(".edit-note").count()
 
 

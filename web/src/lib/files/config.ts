@@ -76,6 +76,8 @@ const isCausalArchitecture = (x: Json | undefined, headed: string[]) =>
 
 /** Keys of other things than the numbers and pictures of a page. */
 const UNSHOWN = /_token_id$|^(architectures|use_cache|transformers_version|initializer_range)$/;
+/** Values of a key that switch nothing on. */
+const OFF = /^(null|false|0|0\.0|"")$/;
 
 /**
  * Those keys of a config that change no weight in which it differs from the model of the page, whose
@@ -86,11 +88,12 @@ export const keysNotFollowed = (
 	design: Design,
 ): [key: string, text: string][] => {
 	const own = new Map(design.config.map((x) => [x.key, x.text]));
+	const neutral = new Set(design.neutral);
 	return [...entries].filter(([key, text]) => {
 		const known = own.get(key);
 		return (
 			!UNSHOWN.test(key) &&
-			(known ? !isSameJson(known, text) : key.startsWith("rope_") && text !== "null")
+			(known ? !isSameJson(known, text) : neutral.has(key) && !OFF.test(text))
 		);
 	});
 };
