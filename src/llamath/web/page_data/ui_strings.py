@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...analysis.learn.tour.stop_questions import SO_FAR
 from ...analysis.understand.diff.causes import LETTER_CHANGES, LETTER_ORDER, METHOD
 from ...analysis.understand.diff.structural_diff import HEAD_CHANGES
 
@@ -135,6 +136,7 @@ UI_STRINGS: dict[str, Any] = {
     "refused": _FILE_ERRORS,
     "method": METHOD,
     "order": LETTER_ORDER,
+    "so_far": SO_FAR,
     "changes": LETTER_CHANGES | {"head": HEAD_CHANGES},
 }
 """All strings by where they are used."""

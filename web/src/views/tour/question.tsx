@@ -1,10 +1,8 @@
 // The questions of a stop: an answer is typed, and judged.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { ModelData } from "../../lib/data";
+import { data, type ModelData } from "../../lib/data";
 import { judge, type Question } from "../../lib/question";
-
-const SO_FAR = "this is the count of all stops up to this one";
 
 /** One question at a time; `solve` tells that its answer is known. */
 export function AskedQuestion({
@@ -29,8 +27,11 @@ export function AskedQuestion({
 		event.preventDefault();
 		if (!text.trim()) return;
 		const { says, isRight } = judge(model, question, text);
-		const isSoFar = !isRight && text.replace(/\D/g, "") === soFar.replace(/\D/g, "");
-		setVerdict(isSoFar ? `Not right: ${SO_FAR}` : says);
+		const isSoFar =
+			!isRight &&
+			question.kind === "weights" &&
+			text.replace(/\D/g, "") === soFar.replace(/\D/g, "");
+		setVerdict(isSoFar ? `Not right: ${data.words.so_far as string}` : says);
 		if (isRight) solve(true);
 	};
 	return (

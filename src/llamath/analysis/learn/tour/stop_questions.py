@@ -23,7 +23,8 @@ from .tour import Stop, Tour
 TOKENS = 1000
 """The tokens T of a question about scores and FLOPs."""
 COUNT_SO_FAR = "count so far"
-"""The mistake of the parameters up to a stop, which the stop itself says."""
+SO_FAR = "this is the count of all stops up to this one"
+"""The mistake of the parameters up to a stop: its name, and what is said of it."""
 _READER = 10
 """The token whose keys are asked for."""
 _MOST_MISTAKES, _MOST_BITS = {"weights": 4}, 4
@@ -102,7 +103,7 @@ class _Asking:
                 instead(
                     COUNT_SO_FAR,
                     stop.so_far if stop.so_far > stop.adds.value else None,
-                    "this is the count of all stops up to this one",
+                    SO_FAR,
                     kind="weights",
                 ),
             ),
