@@ -1,4 +1,4 @@
-"""A user's script with every public function; `test_typing.py` checks it with mypy --strict, and runs it."""
+"""A user's script with every public function; `make lint` checks it with mypy --strict, and `test_typing.py` runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The documentation site: it builds without a warning, its links lead somewhere, and its search finds every page but decisions."""
+"""The documentation site: before a release it builds without a warning, and its search finds every page but decisions; links lead
+somewhere."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_document_is_a_page(site: Path) -> None:
     documents = {x.relative_to(DOCS).with_suffix("").as_posix() for x in DOCS.rglob("*.md")}
     pages = {x.relative_to(site).with_suffix("").as_posix() for x in site.rglob("*.html")}
@@ -55,7 +56,7 @@ def test_every_document_is_a_page(site: Path) -> None:
     assert len(documents) > 90
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_link_inside_the_site_leads_to_a_page(site: Path) -> None:
     anchors: dict[Path, set[str]] = {}
 
@@ -102,7 +103,7 @@ def search_index(site: Path) -> tuple[set[str], set[str]]:
     return {names[i] for i in found}, set(names)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_search_knows_the_words_of_every_page_but_decisions(site: Path) -> None:
     found, names = search_index(site)
     decisions = {x for x in names if x.startswith("decisions/")}
@@ -110,19 +111,38 @@ def test_search_knows_the_words_of_every_page_but_decisions(site: Path) -> None:
     assert len(decisions) > 40 and sum(x.startswith("tutorials/") for x in found) == 12
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_front_page_shows_a_live_page(site: Path) -> None:
     shown = re.findall(r'<iframe class="live" src="([^"]+)"', (site / "index.html").read_text())
     assert shown == ["gallery/models/embedded.html"] and set(shown) < APART
     assert site_files._LINK.format(id="llama-3-8b") == "models/llama-3-8b.html"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_links_to_pages_show_their_beginning(site: Path) -> None:
     page = (site / "reference/export.html").read_text()
     assert '<meta property="og:title" content="llamath export">' in page
     assert re.search('<meta property="og:description" content="Write the page of one model,', page)
     assert "og:image" not in page, "the address of the site is not known"
+
+
+def test_every_link_of_a_document_leads_to_a_heading() -> None:
+    """As on GitHub: the site rewrites some of them."""
+    anchors = {}
+    for path in (*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")):
+        text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        words = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", x.lower()).replace(" ", "-") for x in words}
+        anchors[path] = slugs | set(re.findall(r'\b(?:id|name)="([^"]+)"', text)), text
+    broken = []
+    for path, (_, text) in anchors.items():
+        for href in re.findall(r"(?:\]\(|^\[[^\]]+\]: )(?!\w+:)([^)\s]+)", text, re.MULTILINE):
+            address, anchor = urldefrag(href)
+            target = (path.parent / unquote(address)).resolve() if address else path
+            known = target not in anchors or not anchor or anchor in anchors[target][0]
+            if not target.exists() or not known:
+                broken.append(f"{path.name}: {href}")
+    assert len(anchors) > 90 and not broken
 
 
 def test_preview_of_a_site_with_an_address_is_a_poster() -> None:

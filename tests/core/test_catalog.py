@@ -300,7 +300,7 @@ def test_presets_are_sorted_and_chosen_by_kind() -> None:
 def test_presets_that_fit_are_those_of_fit(
     words: tuple[str, ...], asked: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    """Every third preset, and before a release each, is asked by itself."""
+    """Every sixth preset, and before a release each, is asked by itself."""
     found = llamath.models(*words, **asked)
     fits = {x.preset: x for x in found.fits}
     assert [x.preset for x in found] == list(fits) and fits and found.rows()
@@ -309,7 +309,7 @@ def test_presets_that_fit_are_those_of_fit(
     context = parse_tokens(asked.get("context", "1"))
     smaller = () if "dtype" in asked else ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "awq", "nvfp4")
     every = request.config.getoption("--all")
-    for x in list(llamath.models(*words))[:: 1 if every else 3]:
+    for x in list(llamath.models(*words))[:: 1 if every else 6]:
         own = fit_or_none(x.preset, **asked)
         fit = fits.get(x.preset)
         if own is None or (x.context or context) < context:

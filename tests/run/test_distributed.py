@@ -230,6 +230,7 @@ def test_torchrun_on_two_nodes_runs_the_command_line(tmp_path: Path) -> None:
     assert not ended[1][0]
 
 
+@pytest.mark.release
 def test_error_under_torchrun_is_printed_once(tmp_path: Path) -> None:
     asked = ("-m", "llamath", "run", str(tmp_path / "nothing"), "hello")
     there = torchrun("--standalone", "--nproc-per-node", "2", *asked)
