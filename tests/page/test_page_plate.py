@@ -527,6 +527,48 @@ def test_walk_stops_and_starts(browser: Any, tmp_path: Path) -> None:
         assert not tab.locator(".layer-picture.has-active").count()
 
 
+OUT_OF_SIGHT = """async () => {
+  const wrong = [];
+  const place = (x) => x.getBoundingClientRect();
+  for (let last = false; !last; ) {
+    document.querySelector("[data-flow=next]").click();
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    const [bar, header] = [".flow", "header"].map((x) => place(document.querySelector(x)));
+    const step = document.querySelector(".flow-text strong").textContent;
+    last = /^(\\d+) of \\1:/.test(step);
+    if (bar.top < 0 || bar.bottom > innerHeight + 1) wrong.push(`${step}: its controls`);
+    const lit = [...document.querySelectorAll(".plate-panel .active")];
+    if (!lit.length) wrong.push(`${step}: nothing is lit`);
+    for (const box of lit.map(place))
+      if (box.top < header.bottom - 1 || box.bottom > bar.top + 1) wrong.push(step);
+  }
+  return wrong;
+}"""
+"""Walks from the first step to the last; returns those whose lit part, or whose controls, one does not see."""
+
+
+@pytest.mark.parametrize(
+    "slug",
+    usual(
+        "deepseek-v3",
+        "qwen3-next-80b-a3b",
+        "embedded",
+        release=["gemma-3-27b", "gpt-oss-20b", "llama-3-8b"],
+    ),
+)
+def test_walk_stays_in_view(browser: Any, tmp_path: Path, slug: str) -> None:
+    with plate_tab(browser, tmp_path, slug, "#pass=next", reduced_motion="reduce") as tab:
+        for width, height in ((1440, 900), (1024, 768), (768, 1024), (390, 844)):
+            tab.set_viewport_size({"width": width, "height": height})
+            wait_until_drawn(tab)
+            if width == 1440:
+                tab.evaluate("scrollTo(0, 0)")
+                bar = tab.locator(".flow").bounding_box()
+                assert bar["y"] + bar["height"] <= height + 1, "before the first step"
+            assert tab.evaluate(OUT_OF_SIGHT) == [], width
+            press(tab, "[data-flow=stop]")
+
+
 def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) -> None:
     """Of a page that is loaded, and of one whose address changes."""
     first, *others = (

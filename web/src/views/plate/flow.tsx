@@ -1,9 +1,10 @@
 // Data flow: a walk through the steps of the layer, in prefill or decode, with the bytes that it
 // has read so far.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortBytes } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
+import { reveal } from "../../lib/reveal";
 import { change } from "../../lib/state";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
@@ -164,9 +165,14 @@ export function Flow({
 	const next = () => walk.set(walk.index === null || walk.index >= last ? 0 : walk.index + 1);
 	const step = walk.index === null ? null : steps[walk.index]!;
 	const read = walk.index === null ? null : bytesRead(model, layer, stage, walk.index + 1, state);
+	const ref = useRef<HTMLDivElement>(null);
+	useLayoutEffect(() => {
+		if (walk.index !== null) reveal(ref.current!);
+	}, [walk.index]);
 	const hasExperts = steps.some((x) => x.kind === "choice");
 	return (
 		<div
+			ref={ref}
 			class={`flow no-export${walk.index === null ? "" : " walking"}`}
 			role="group"
 			aria-label="Data flow"

@@ -588,7 +588,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 							</button>
 						))}
 					</p>
-					<p class="caption">Matrices to one scale; norms and heads are symbols.</p>
+					<p class="caption">Matrices to one scale</p>
 				</div>
 			)}
 			{isLayer &&

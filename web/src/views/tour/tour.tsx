@@ -11,6 +11,7 @@ import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { lettersOf, type Question } from "../../lib/question";
+import { reveal } from "../../lib/reveal";
 import { parseLayer } from "../../lib/settings";
 import { change, initialState, state as appState, useAppState, type State } from "../../lib/state";
 import { useMedia } from "../../lib/use_media";
@@ -60,23 +61,6 @@ const afterMotion = () =>
 			x.getAnimations().map((motion) => motion.finished),
 		),
 	);
-
-/** Scrolls the lit steps to where they can be seen, between the header and the bar. */
-function reveal(bar: HTMLElement): void {
-	const panel = document.querySelector(".plate-panel")?.getBoundingClientRect();
-	if (!panel) return;
-	const boxes = [...document.querySelectorAll(".plate-panel .active")].map((x) =>
-		x.getBoundingClientRect(),
-	);
-	const top = Math.min(...boxes.map((x) => x.top), ...(boxes.length ? [] : [panel.top]));
-	const bottom = Math.max(...boxes.map((x) => x.bottom), panel.top);
-	const header = document.querySelector("header")?.getBoundingClientRect().bottom ?? 0;
-	const from = Math.max(0, header) + 8; // on phones the header scrolls away
-	const to = innerHeight - bar.getBoundingClientRect().height - 8;
-	if (panel.top >= from && panel.bottom <= to) return;
-	const start = bottom - panel.top <= to - from ? panel.top : Math.min(top, bottom - (to - from));
-	scrollBy({ top: start - from, behavior: "instant" });
-}
 
 /** What stands in it shows the steps of the stop. */
 export function WithTour({ model, children }: { model: ModelData; children: ComponentChildren }) {
