@@ -29,6 +29,7 @@ from support.browser_page import browser, new_context, shown_text, visit
 from support.chromium import HANG_MS
 from support.firefox import FIREFOX, Firefox
 from support.page_models import page_of
+from support.release import usual
 
 assert browser
 TESTS = Path(__file__).parents[1]
@@ -136,7 +137,7 @@ def policy_of(path: Path) -> str:
     return unescape(found[1])
 
 
-@pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
+@pytest.mark.parametrize("at", usual("index.html", release=["models/gpt2.html"]))
 def test_config_without_a_form_gets_its_whole_page(tab: Any, real_site: Path, at: str) -> None:
     model = load_family(ARIA)
     with Served(real_site) as served:
@@ -169,6 +170,7 @@ def test_config_without_a_form_gets_its_whole_page(tab: Any, real_site: Path, at
         assert tab.locator("text=Compare with…").count() == 0, "it is no model of the site"
 
 
+@pytest.mark.release
 def test_firefox_counts_the_same(real_site: Path, tmp_path: Path) -> None:
     if FIREFOX is None:
         pytest.skip("Firefox is not installed (as root, `make browser` installs it)")
@@ -183,16 +185,19 @@ def test_firefox_counts_the_same(real_site: Path, tmp_path: Path) -> None:
         assert [x for x in firefox.errors if probe not in x] == []
 
 
+BROKEN = dict(load_family("llama-3-8b").config.data) | {
+    "num_attention_heads": 33,
+    "attention_bias": True,
+}
+
+
+@pytest.mark.release
 def test_broken_config_gets_the_error_of_the_library(tab: Any, real_site: Path) -> None:
-    broken = dict(load_family("llama-3-8b").config.data) | {"num_attention_heads": 33}
-    broken |= {"attention_bias": True}
-    with pytest.raises(LlamathError) as caught:
-        load_family(broken)
+    wrong = json.loads(answer("config.json", json.dumps(BROKEN), "{}"))["wrong"]
     with Served(real_site) as served:
-        counting(tab, f"{served.address}index.html", broken)
+        counting(tab, f"{served.address}index.html", BROKEN)
         tab.wait_for_selector(ENDED)
-        key = str(caught.value).partition(": ")[2]
-        assert key and key in tab.text_content("[role=status]")
+        assert wrong in tab.text_content("[role=status]")
 
 
 def test_answer_is_what_the_library_counts() -> None:
@@ -205,6 +210,10 @@ def test_answer_is_what_the_library_counts() -> None:
     assert set(page) == {"title", "page"}
     for text in ("", "[]", "{", '{"model_type": "novel"}', '{"a": 1, "a": 2}', "9" * 9999):
         assert set(json.loads(answer("config.json", text, "{}"))) == {"wrong"}, text
+    with pytest.raises(LlamathError) as caught:
+        load_family(BROKEN)
+    wrong = json.loads(answer("config.json", json.dumps(BROKEN), "{}"))["wrong"]
+    assert str(caught.value).partition(": ")[2] in wrong
     huge = json.dumps(COUNTED | {"num_hidden_layers": 2000})
     assert "pages are limited" in json.loads(answer("config.json", huge, "{}"))["wrong"]
 

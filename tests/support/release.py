@@ -11,4 +11,10 @@ import pytest
 def usual(*always: Any, release: Iterable[Any] = ()) -> list[Any]:
     """Return the cases of each run, and those of `make test-all` that are not among them."""
     more = [x for x in release if x not in always]
-    return [*always, *(pytest.param(x, marks=pytest.mark.release) for x in more)]
+    return [
+        *always,
+        *(
+            pytest.param(*(x if type(x) is tuple else (x,)), marks=pytest.mark.release)
+            for x in more
+        ),
+    ]
