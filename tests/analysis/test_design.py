@@ -126,6 +126,7 @@ SERIES = (
 """Published models and their series: 17."""
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_exact_count_and_series_return_the_published_model() -> None:
     first = []
@@ -181,6 +182,7 @@ def test_hypothetical_405b_meets_its_constraints() -> None:
     assert report.series.borrowed and "gpt2-xl" in {x.slug for x in report.series.members}
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_modern_design_of_the_same_size() -> None:
     args = "405B --like classic --set num_hidden_layers=80 --set n_head=128 --bounds ffn_ratio=4".split()

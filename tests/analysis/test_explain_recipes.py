@@ -78,6 +78,7 @@ def some_of(rows: list[Any], request: pytest.FixtureRequest) -> list[Any]:
     return rows if request.config.getoption("--all") else rows[::15]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_printed_counts_have_at_most_one_false_first_claim(request: pytest.FixtureRequest) -> None:
     counts = json.loads((TRUTH / "printed_counts.json").read_text())["counts"]
@@ -91,6 +92,7 @@ def test_printed_counts_have_at_most_one_false_first_claim(request: pytest.Fixtu
     assert len(false) <= MOST_FALSE, false
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "per_false"), [("counts", 60), ("made_up", 20)])
 def test_few_first_claims_of_a_second_sample_are_false(
@@ -112,6 +114,7 @@ def test_few_first_claims_of_a_second_sample_are_false(
     assert per_false * len(false) <= max(len(claims), per_false), false
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_parts_and_mistakes_are_rarely_found_by_chance() -> None:
     """A multiple of 2²⁰ is what matrices have, so a few are some."""
@@ -362,6 +365,7 @@ def test_round_numbers_have_no_explanation(number: int) -> None:
     assert not explain_with("llama-2-7b", number)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
 @pytest.mark.slow
 def test_random_multiples_of_1024_are_rarely_likely(slug: str) -> None:
@@ -407,6 +411,7 @@ def test_the_size_of_a_matrix_hides_no_adapters() -> None:
     assert any("Llama 2 7B, adapters alone: LoRA of rank 8" in x.summary for x in candidates)
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_wrong_explanations_of_random_adapters_are_guesses(
     request: pytest.FixtureRequest,

@@ -138,6 +138,7 @@ def test_two_ranks_agree_with_one(two: Found, request: pytest.FixtureRequest) ->
     assert_agreement(cases_of_two(request), [x["agreement"] for x in two])
 
 
+@pytest.mark.release
 def test_four_ranks_agree_with_one(
     ranks: Ranks, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

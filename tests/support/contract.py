@@ -20,6 +20,7 @@ import pytest
 
 import llamath
 from llamath.core.multimodal import is_computed
+from llamath.core.tree import Block, Stack
 from support.reference_data import TINY
 
 if TYPE_CHECKING:
@@ -70,16 +71,16 @@ class Contract:
         return str(self.config["model_type"])
 
     @property
-    def is_plain(self) -> bool:
-        """Whether this is the first configuration of its model type."""
-        return self.name in plain_names()
+    def is_new(self) -> bool:
+        """Whether this is the first configuration of its model type, and has a block that none
+        before it has; with `--all`, whether it is the first.
+        """
+        return self.name in (plain_names() if self._everything else new_names())
 
     @property
     def is_thorough(self) -> bool:
-        """Whether checks repeat themselves in other ways here: for the first configuration of each
-        model type, and with `--all` for each.
-        """
-        return self.is_plain or self._everything
+        """Whether checks repeat themselves in other ways here: for new ones, with `--all` for each."""
+        return self._everything or self.is_new
 
     @cached_property
     def model(self) -> llamath.Model:
@@ -206,6 +207,41 @@ def plain_names() -> frozenset[str]:
             config["model_type"]: name for name, (_, config) in reversed(configurations().items())
         }.values()
     )
+
+
+@cache
+def new_names() -> frozenset[str]:
+    """Return the names of the first configurations that have a block which none before them has:
+    of another class, or with another option, not another size.
+    """
+    known: set[tuple[object, ...]] = set()
+    new = []
+    for name, (_, config) in configurations().items():
+        if name in plain_names() and not known.issuperset(
+            kinds := set(_kinds(llamath.load(dict(config)).tree))
+        ):
+            new.append(name)
+            known |= kinds
+    return frozenset(new)
+
+
+def _kinds(block: Block) -> Iterator[tuple[object, ...]]:
+    """Yield the class and the options of a block and of those inside: words, and the classes of
+    what is neither a word nor a number.
+    """
+    values = [(x, getattr(block, x)) for x in block.fields]
+    yield (
+        type(block),
+        *(
+            (name, x if x is None or isinstance(x, (bool, str)) else type(x))
+            for name, x in values
+            if isinstance(x, bool) or not isinstance(x, (int, float))
+        ),
+    )
+    for _, x in block.children:
+        for inner in x if isinstance(x, Stack) else (x,):
+            if isinstance(inner, Block):
+                yield from _kinds(inner)
 
 
 def _configurations_in(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -145,6 +145,7 @@ def test_answers_are_right(model: TinyModel) -> None:
     assert not {kind: share for kind, share in shares.items() if share < SHARES[kind]}
 
 
+@pytest.mark.release
 def test_damaged_weights_lower_the_score() -> None:
     wrong = open_tiny(FOLDER)
     right = loss(wrong, 12)
@@ -160,6 +161,7 @@ def test_damaged_weights_lower_the_score() -> None:
     assert loss(wrong, 12) == right
 
 
+@pytest.mark.release
 def test_permuted_rows_lower_the_score() -> None:
     wrong = open_tiny(FOLDER)
     q = wrong.module.state_dict()["layers.3.attn.q.weight"]
@@ -167,6 +169,7 @@ def test_permuted_rows_lower_the_score() -> None:
     assert stories(wrong, openings(20), 0.0)[0].whole < 0.5
 
 
+@pytest.mark.release
 def test_reader_accepts_every_training_story() -> None:
     dice = random.Random(3)
     for _ in range(200):
@@ -222,6 +225,7 @@ def test_reader_finds_contradictions(text: str, wrong: int) -> None:
     assert [x.sentence for x in verdicts] == sentences(text)
 
 
+@pytest.mark.release
 def test_held_out_stories_are_not_trained_on() -> None:
     held_out = set(islice(texts(7, held=True), 100))
     assert not held_out & set(islice(texts(7), 2000))
@@ -229,6 +233,7 @@ def test_held_out_stories_are_not_trained_on() -> None:
     assert any(x.held for _ in range(300) for x in exchanges(dice))
 
 
+@pytest.mark.release
 def test_tokenizer_is_reproducible() -> None:
     trained = tokenizer(train_tiny.CONFIG["vocab_size"])
     assert trained.to_str() == load_tokenizer(embedded.path()).engine.to_str()
@@ -259,6 +264,7 @@ def test_training_is_reproducible_and_reduces_loss() -> None:
     assert max(first[-3:]) < min(first[:3])
 
 
+@pytest.mark.release
 def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     whole, half = training(), training()
     losses = [whole.step(4) for _ in range(4)]
@@ -269,6 +275,7 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     assert [again.step(4), again.step(4)] == losses[2:]
 
 
+@pytest.mark.release
 def test_batches_group_similar_lengths_without_loss() -> None:
     trained, seen = tokenizer(300, 100), list(islice(texts(2), POOL))
     all_batches: list[list[int]] = []

@@ -215,7 +215,7 @@ def forward_and_backward_flops_equal_torch(case: Contract) -> None:
     expected = total_flops(graph, case.config) + in_chunks(graph, case.config) + padding
     for attention in (
         "eager",
-        *(["sdpa"] if case.is_plain and case.model_type not in NO_SDPA else []),
+        *(["sdpa"] if case.is_new and case.model_type not in NO_SDPA else []),
     ):
         with computed_as(case, attention) as model:
             forward, out = counted(lambda model=model: model(tokens, use_cache=False).logits)  # type: ignore[misc]
@@ -264,7 +264,7 @@ def as_cached(case: Contract) -> Any:
 @check("text", computed=True)
 def decode_and_chunk_flops_equal_torch(case: Contract) -> None:
     """With latent attention, transformers expands the cached latent vectors of all tokens again for each new token."""
-    if not case.is_plain or case.model_type in UNCACHED:
+    if not case.is_new or case.model_type in UNCACHED:
         return
     tree = as_cached(case)
     graph = record(tree, batch=B, new_tokens=1, past_tokens=T - 1)

@@ -86,7 +86,7 @@ def rows_equal_whole_tensors_split_by_torch(case: Contract) -> None:
             merged = {
                 x.name: MergedTensor(x.name, x.dtype, x.shape, (x,)) for x in manifest.tensors
             }
-            whole = [(1 << 19, 1 << 26)] if case.is_plain else []
+            whole = [(1 << 19, 1 << 26)] if case.is_new else []
             for chunk, flipped in ((100 if case.is_thorough else 700, 64), *whole):
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(canonical_reader, "CHUNK_VALUES", chunk)

@@ -87,7 +87,7 @@ def flops_of_every_pass_equal_torch(case: Contract) -> None:
     """But for recurrences, whose chunks have other products (tests/run/test_operations.py); in
     `flops`, torch counts later passes of the models that transformers has.
     """
-    if not case.is_plain or any(node.op.has_state for _, node in record(case.tree).nodes()):
+    if not case.is_new or any(node.op.has_state for _, node in record(case.tree).nodes()):
         return
     cached = reads_on(case.tree)
     cache = case.module.new_cache(CAPACITY if cached else 0)

@@ -93,7 +93,7 @@ def padding_does_not_change_a_row(case: Contract) -> None:
 @check("text", computed=True)
 @torch.no_grad()
 def bfloat16_is_as_accurate_as_transformers(case: Contract) -> None:
-    if not case.is_plain:
+    if not case.is_new:
         return
     exact, both = case.pair, case.bfloat16_pair
     ids = both.ids(30, rows=16)

@@ -53,7 +53,7 @@ def cache_has_the_predicted_size(case: Contract) -> None:
 @torch.no_grad()
 def model_runs_without_values(case: Contract) -> None:
     """On the meta device."""
-    if not case.is_plain:
+    if not case.is_new:
         return
     module = build(case.tree, torch.bfloat16, "meta")
     logits = module(torch.zeros(2, 9, dtype=torch.long, device="meta"))
@@ -92,7 +92,7 @@ def shapes_are_those_of_tensors(seen: TracedPass | None) -> None:
 
 @check("text", "unproven", computed=True)
 def traced_shapes_are_those_of_tensors(case: Contract) -> None:
-    if not case.is_plain:
+    if not case.is_new:
         return
     report = trace(case.model, [3, 1, 4, 1, 5, 9, 2], case.module)
     assert report.has_values
@@ -135,7 +135,7 @@ def new_module(case: Contract) -> Decoder:
 @check("text", "unproven", computed=True)
 @torch.no_grad()
 def forward_hook_of_every_block_fires(case: Contract) -> None:
-    if not case.is_plain:
+    if not case.is_new:
         return
     module, fired = new_module(case), {}
     for name, block in module.named_modules():
@@ -172,7 +172,7 @@ def gradients(module: Decoder) -> dict[str, Tensor | None]:
 
 @check("text", "unproven", computed=True)
 def gradients_reach_every_weight_checkpointed_or_not(case: Contract) -> None:
-    if not case.is_plain:
+    if not case.is_new:
         return
     module = new_module(case)
     found = gradients(module)

@@ -18,7 +18,7 @@ def other_model() -> llamath.Model:
 
 @check("text")
 def causes_against_llama_sum_and_reverse(case: Contract) -> None:
-    if not case.is_plain:
+    if not case.is_new:
         return
     there, back = checked_diff(case.model, other_model()), checked_diff(other_model(), case.model)
     reversed_causes = [
@@ -33,7 +33,7 @@ def causes_against_llama_sum_and_reverse(case: Contract) -> None:
 
 @check("text")
 def fact_sheet_describes_the_model(case: Contract) -> None:
-    if not case.is_plain or not case.is_computed:
+    if not case.is_new or not case.is_computed:
         return
     facts = fact_sheet(case.model)
     assert facts.description.startswith("A ")
