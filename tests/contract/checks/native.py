@@ -99,7 +99,7 @@ def kept_results_are_those_of_the_pass(case: Contract) -> None:
 
 @check("text", "unproven", computed=True)
 def webassembly_computes_what_the_engine_computes(case: Contract) -> None:
-    """The module is compiled of the engine's sources: for the first configuration of each type."""
+    """The module is compiled of the engine's sources: for those with a new block."""
     name = case.name.removeprefix("unproven-")
     if not case.is_thorough or name in ON_TORCH_ALONE or name.partition("-")[0] in ON_TORCH:
         return
