@@ -48,11 +48,19 @@ class Line:
         self.comment = comment
         self.operations = tuple(dict.fromkeys(operations))
         self.weights = tuple(dict.fromkeys(weights))
+        self._same: Line | None = None  # one with this tree
 
     @cached_property
     def outline(self) -> Any:
         """Its statement without numbers and dimensions."""
-        return outline_of(self.tree)
+        return outline_of(self.tree) if self._same is None else self._same.outline
+
+    def with_kinds(self, kinds: Mapping[str, str]) -> Line:
+        """Return the line that uses blocks of other types."""
+        operations = [kinds.get(x, x) for x in self.operations]
+        made = Line(self.tree, self.comment, operations, self.weights)
+        made._same = self
+        return made
 
 
 class ForwardWriter:
