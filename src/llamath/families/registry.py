@@ -5,7 +5,6 @@ names of these modules and imported on first use.
 from __future__ import annotations
 
 import os
-import re
 from _thread import RLock
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -265,11 +264,13 @@ def _module_at(place: tuple[str, str]) -> str:
 
 
 def _mentions(place: tuple[str, str], model_type: str) -> bool:
-    """Whether the source of a module has a model type as a word somewhere in it."""
+    """Whether a model type is a word of a text in the source of a module."""
     name, folder = place
     path = os.path.join(os.path.dirname(__file__), folder, f"{name}.py")
     with open(path, "rb") as file:
-        return re.search(rb"\b%b\b" % re.escape(model_type.encode()), file.read()) is not None
+        text, ends = file.read(), (b'"', b" ")
+    word = model_type.encode(errors="surrogatepass")
+    return any(x + word + y in text for x in ends for y in ends)
 
 
 @cache
