@@ -21,9 +21,10 @@ from llamath.families.registry import FAMILIES, Declared, find_family
         ("qwen2_vl_text", "qwen2_vl"),
         ("modernbert-decoder", "modernbert_decoder"),
         ("mllama_text_model", "mllama"),
+        ("kimi_k2", "deepseek_v3"),
     ],
 )
-def test_module_named_like_the_type_is_imported_first(model_type: str, module: str) -> None:
+def test_module_that_declares_a_type_is_imported_first(model_type: str, module: str) -> None:
     code = f"""
 from llamath.families import registry
 imported = []

@@ -5,9 +5,9 @@ patches.
 from __future__ import annotations
 
 from math import ceil, floor, inf, isqrt, prod, sqrt
-from typing import NamedTuple
 
 from ..utils.errors import Argument, LlamathError
+from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record
 
 

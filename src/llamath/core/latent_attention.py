@@ -7,8 +7,9 @@ vectors, Hi and hi the heads of the indexer and their size, ki the keys that it 
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
+from ..utils.named_tuple import NamedTuple
 from .attention_facts import ScoreTransform
 from .blocks import AttentionBase, Linear, Norm, apply_optional
 from .constructors import layer_norm, linear, rms

@@ -9,8 +9,9 @@ steps of Mamba.
 from __future__ import annotations
 
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
+from ..utils.named_tuple import NamedTuple
 from .blocks import MLP, Attention, Layer, Linear, Norm, RMSNorm, apply_optional
 from .constructors import linear, rms, weight
 from .expr import Expr

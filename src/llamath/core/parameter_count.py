@@ -224,12 +224,12 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
             continue
         rows = tuple(
             WeightRow(
-                pattern=y.pattern.replace("{l}", "{e}"),
+                pattern=y.pattern,
                 weight=y.weight,
                 group=y.group,
                 copies=y.copies,
             )
-            for y in fold(x)
+            for y in fold(x, 1)
         )
         key = tuple(
             (

@@ -195,6 +195,7 @@ class Stack(Sequence[Block]):
         self.count_dim = count_dim  # number of blocks as a Expr, if one letter stands for it
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
         self.active = active  # number of blocks that one token passes through; None: all of them
+        self._distinct: list[tuple[Block, int]] | None = None
 
     @property
     def n(self) -> int:
@@ -211,12 +212,14 @@ class Stack(Sequence[Block]):
         """Each distinct block once, in order of first appearance, with its number of
         occurrences.
         """
-        found: dict[int, tuple[Block, int]] = {}
-        for pattern, times in self.runs:
-            for block in pattern:
-                n = found[id(block)][1] if id(block) in found else 0
-                found[id(block)] = (block, n + times if n else times)
-        return list(found.values())
+        if self._distinct is None:  # the blocks of a stack never change
+            found: dict[int, tuple[Block, int]] = {}
+            for pattern, times in self.runs:
+                for block in pattern:
+                    n = found[id(block)][1] if id(block) in found else 0
+                    found[id(block)] = (block, n + times if n else times)
+            self._distinct = list(found.values())
+        return self._distinct
 
     def uses(self) -> Iterator[tuple[Block, int, int]]:
         """Yield each distinct block with its number of occurrences, and how many of them a token
@@ -416,7 +419,7 @@ def fill_tied(path: str, at: tuple[int, ...]) -> str:
 
 def runs_again(block: Block) -> bool:
     """Whether a layer is one of an earlier pass, which runs again: it has no weights of its own."""
-    tied = [x.weight.tied for x in fold(block)]
+    tied = [x.weight.tied for x in fold(block, 1)]
     return all(tied) and any(LOOPED in x for x in tied)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ..core.blocks import Decoder, Embedding, Linear, MoE, Norm
 from ..core.config import Config
@@ -21,6 +21,7 @@ from ..core.latent_attention import Indexer, WindowKeys
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
 from ..core.tree import Block, Cut, Stack, Weight, counted_only, sequence
+from ..utils.named_tuple import NamedTuple
 from .compressed_shared import PUBLISHED, compressed_attention, indexer_sizes, limited_experts
 from .hyper_shared import HyperLayer, hyper_connection, stream_mixer
 from .layers_shared import MAX_LISTED_LAYERS

@@ -5,7 +5,6 @@ the layers without a window.
 from __future__ import annotations
 
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
-from ..checkpoint.gguf_metadata.gguf_keys import windows_of_layers_keys
 from ..checkpoint.naming.gguf_names import GGUF
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
@@ -25,6 +24,8 @@ _LAYERS_WITH_WINDOWS = 64
 
 def _write_gguf(f: GGUFFacts) -> Keys:
     """Refuse windows where llama.cpp has none: it recognizes the 32B by its number of layers."""
+    from ..checkpoint.gguf_metadata.gguf_keys import windows_of_layers_keys
+
     if f.sliding is not None and len(f.layers) != _LAYERS_WITH_WINDOWS:
         raise ConvertError(
             f"{safe(f.name)}: llama.cpp's exaone4 architecture has windows only in models "

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..checkpoint.gguf_metadata.gguf_facts import Keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
@@ -22,6 +22,9 @@ from .gguf_record import CLASSIC, GGUFMetadata
 from .gguf_shared import fused_heads_keys
 from .registry import family
 from .rope_shared import read_rope
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 
 class TwoNormLayer(Layer):
@@ -69,6 +72,8 @@ def _read_gguf(h: GGUFHeader) -> Keys:
 
     ALiBi is not in GGUF; llama.cpp uses rotary positions.
     """
+    from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
+
     heads, kv = h.uniform_integer("attention.head_count"), fused_attention_heads_kv(h)
     has_two_norms = h.has_tensor(".attn_norm_2.weight")
     if has_two_norms or kv not in (1, heads):

@@ -4,8 +4,6 @@ nearly every product.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, Layer
 from ..core.config import Config
@@ -14,6 +12,7 @@ from ..core.expr import Expr
 from ..core.machine import Machine, X
 from ..core.mixers import Mamba2
 from ..core.tree import Block, repeat
+from ..utils.named_tuple import NamedTuple
 from .bamba import NAMES_FEED_FORWARD
 from .mamba_shared import mamba2_layer, mamba2_names
 from .registry import family

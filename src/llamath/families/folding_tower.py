@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import ceil, log
 from operator import mul
-from typing import NamedTuple
 
 from ..core.config import Config
 from ..core.constructors import linear, rms
 from ..core.multimodal import CountedBlock
 from ..core.tree import sequence
+from ..utils.named_tuple import NamedTuple
 from .counted_towers import counted
 from .layers_shared import listed_layers
 

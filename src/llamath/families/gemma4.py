@@ -4,7 +4,7 @@ layers, experts parallel to the MLP.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..checkpoint.gguf_metadata.gguf_facts import (
     GGUFFacts,
@@ -13,9 +13,6 @@ from ..checkpoint.gguf_metadata.gguf_facts import (
     uniform,
     widths_of_layers,
 )
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import sliding_layer_types
-from ..checkpoint.gguf_metadata.gguf_rope import read_proportional
 from ..checkpoint.naming.gguf_names import GGUF
 from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
@@ -41,6 +38,9 @@ from .gguf_record import SHAPE, GGUFMetadata
 from .layers_shared import layer_kinds, layers_from, settings_of_layers
 from .registry import family
 from .rope_shared import rope_by_type
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 
 class ScaledMoE(MoE):
@@ -146,6 +146,9 @@ def _read_gguf(h: GGUFHeader) -> Keys:
     """Return two kinds of layers with different heads, shared keys, and the optional experts and
     per-layer embeddings.
     """
+    from ..checkpoint.gguf_metadata.gguf_keys import sliding_layer_types
+    from ..checkpoint.gguf_metadata.gguf_rope import read_proportional
+
     types = sliding_layer_types(h)
     sliding_dim, full_dim = (
         h.uniform_integer("attention.key_length_swa"),

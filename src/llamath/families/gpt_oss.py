@@ -4,9 +4,9 @@ experts stored as stacks.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..checkpoint.gguf_metadata.gguf_facts import Keys, expert_width_keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
@@ -20,6 +20,9 @@ from .gguf_shared import rope_keys
 from .layers_shared import layers_by_type
 from .registry import family
 from .rope_shared import rope_from
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 GATE_UP = ("mlp.experts.{e}.gate", "mlp.experts.{e}.up")
 NAMES = HF.with_changes(
@@ -49,6 +52,8 @@ def _read_gguf(h: GGUFHeader) -> Keys:
     """Return YaRN without truncation of its range; the family's default would be a scaling of
     its own.
     """
+    from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters
+
     rope = read_rope_parameters(h)
     return {"rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {})}
 

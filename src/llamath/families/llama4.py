@@ -5,9 +5,9 @@ stacks, input first.
 from __future__ import annotations
 
 from math import lcm
+from typing import TYPE_CHECKING
 
 from ..checkpoint.gguf_metadata.gguf_facts import Keys, expert_width_keys, rotary_dim_keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF_STACKED
 from ..config_keys import any_name
@@ -21,6 +21,9 @@ from .gguf_record import LOCAL_EXPERTS, ROTARY, GGUFMetadata
 from .layers_shared import check_listed, layer_numbers
 from .registry import family
 from .rope_shared import read_rope
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 NAMES = HF_STACKED.with_changes(
     inside={

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import rms_norm_eps
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder, Layer
@@ -16,6 +16,9 @@ from ..core.tree import repeat
 from .gguf_record import GGUFMetadata
 from .mamba_shared import MAMBA_GGUF, MAMBA_LAYOUTS, MAMBA_LAYOUTS_GGUF, auto_dim, mamba_names
 from .registry import family
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 NAMES = Scheme(
     name="hf",
@@ -39,6 +42,8 @@ _UNLIMITED_CONTEXT = 1 << 20
 
 def read_gguf(h: GGUFHeader) -> Keys:
     """Return the sizes of Mamba."""
+    from ..checkpoint.gguf_metadata.gguf_keys import rms_norm_eps
+
     return {
         "layer_norm_epsilon": rms_norm_eps(h),
         "intermediate_size": h.uniform_integer("ssm.inner_size"),

@@ -5,9 +5,9 @@ scaled so that widths can be compared.
 from __future__ import annotations
 
 from math import sqrt
+from typing import TYPE_CHECKING
 
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import MLP, Decoder, Layer, MoE
@@ -17,6 +17,9 @@ from ..core.tree import repeat
 from .gguf_record import LLAMA, GGUFMetadata
 from .registry import family
 from .rope_shared import read_rope
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 NAMES = HF.with_changes(
     inside={

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, rotary_dim_keys
-from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow, ScoreTransform
@@ -20,6 +19,8 @@ from .rope_shared import read_rope
 
 def _write_gguf(f: GGUFFacts) -> Keys:
     """Return the positions, and the temperature that grows with them."""
+    from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
+
     rope = f.rope
     keys: Keys = (
         {"rope.freq_base": rope.theta if rope else None} | rope_scaling_keys(f) | rotary_dim_keys(f)

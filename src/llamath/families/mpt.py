@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, feed_forward_length
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.scheme import Scheme
 from ..core.attention_facts import ClipQKV, Heads, QKPreprocess, ScoreTransform
@@ -17,6 +17,9 @@ from ..core.tree import repeat
 from .gguf_record import GGUFMetadata
 from .gguf_shared import fused_heads_keys
 from .registry import family
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 NAMES = Scheme(
     name="hf",
@@ -44,6 +47,8 @@ def _read_gguf(h: GGUFHeader) -> Keys:
     """Return the `attn_config`, the feed-forward width as a multiple, and whether positions are
     learned or by ALiBi.
     """
+    from ..checkpoint.gguf_metadata.gguf_keys import fused_attention_heads_kv
+
     heads, kv = h.required("attention.head_count"), fused_attention_heads_kv(h)
     width, inner, slope = (
         h.required("embedding_length"),

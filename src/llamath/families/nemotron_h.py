@@ -5,10 +5,9 @@ positions, an MLP or experts.
 from __future__ import annotations
 
 from math import inf
+from typing import TYPE_CHECKING
 
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys, mlp_width
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import rms_norm_eps
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
@@ -23,6 +22,9 @@ from .gguf_record import GROUPED_ROUTING, SHAPE, GGUFMetadata
 from .layers_shared import layers_from
 from .mamba_shared import MAMBA2_GGUF, MAMBA2_LAYOUTS, MAMBA2_LAYOUTS_GGUF, mamba2_names
 from .registry import family
+
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
 
 _PARTS = {"": "", "experts.{e}.": "experts.{e}.", "shared.": "shared_experts."}
 NAMES = Scheme(
@@ -82,6 +84,8 @@ def _read_gguf(h: GGUFHeader) -> Keys:
     """Return the kind of each layer, by its tensors, the sizes of Mamba 2, and the width of a
     plain MLP.
     """
+    from ..checkpoint.gguf_metadata.gguf_keys import rms_norm_eps
+
     kinds = zip(
         h.layers_with(".ssm_in.weight"),
         h.layers_with(".attn_q.weight"),

@@ -4,10 +4,9 @@ scaled.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..checkpoint.gguf_metadata.gguf_facts import GGUFFacts, Keys
-from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
-from ..checkpoint.gguf_metadata.gguf_keys import windows_of_layers_keys
-from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters, rope_scaling_keys, rope_theta
 from ..checkpoint.naming.gguf_names import GGUF
 from ..core.attention_facts import AttentionWindow, QKPreprocess
 from ..core.blocks import Decoder, Layer
@@ -21,9 +20,14 @@ from .olmo2 import NAMES
 from .registry import family
 from .rope_shared import read_rope, rope_from
 
+if TYPE_CHECKING:
+    from ..checkpoint.gguf_metadata.gguf_header import GGUFHeader
+
 
 def _read_gguf(h: GGUFHeader) -> Keys:
     """Return OLMo 3's positions, scaled only in the full-attention layers."""
+    from ..checkpoint.gguf_metadata.gguf_rope import read_rope_parameters, rope_theta
+
     sliding = {"rope_type": "default", "rope_theta": h.real("rope.freq_base_swa") or rope_theta(h)}
     return {
         "rope_parameters": {"full_attention": read_rope_parameters(h), "sliding_attention": sliding}
@@ -32,6 +36,9 @@ def _read_gguf(h: GGUFHeader) -> Keys:
 
 def _write_gguf(f: GGUFFacts) -> Keys:
     """Refuse another base in the layers with a window, which llama.cpp ignores."""
+    from ..checkpoint.gguf_metadata.gguf_keys import windows_of_layers_keys
+    from ..checkpoint.gguf_metadata.gguf_rope import rope_scaling_keys
+
     if f.rope is not None and f.sliding_rope is not None and f.rope.theta != f.sliding_rope.theta:
         raise ConvertError(
             f"{safe(f.name)}: llama.cpp's olmo2 architecture has one rope_theta for all "

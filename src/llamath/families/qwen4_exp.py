@@ -5,7 +5,7 @@ indexer selects, tables of n-grams.
 from __future__ import annotations
 
 from functools import cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ..core.blocks import Attention, AttentionBase, Decoder, Embedding, Layer, Linear, Norm
 from ..core.config import Config
@@ -17,6 +17,7 @@ from ..core.machine import Machine, X
 from ..core.mixers import Convolution, GatedDeltaNet, RecurrentMixer, convolution
 from ..core.tree import Block, Stack, Weight, sequence
 from ..utils.errors import safe
+from ..utils.named_tuple import NamedTuple
 from .hyper_shared import HyperDecoder, StreamMean
 from .layers_shared import layer_kinds
 from .qwen_shared import NAMES_DELTA, delta_net, experts_with_shared, gated_attention

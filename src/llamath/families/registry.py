@@ -223,8 +223,8 @@ def type_of_architecture(name: str) -> str | None:
 def import_module_of(model_type: str, *declared: Mapping[str, object]) -> None:
     """Import the module that declares a model type in one of these tables.
 
-    It has the name of the type or one that begins alike, as a rule; all modules are imported for a
-    type that none of them declares.
+    It mentions the type or has its name; all modules are imported for a type that none of them
+    declares.
     """
     with _IMPORTING:
         if not model_type or any(model_type in x for x in declared):
@@ -236,7 +236,9 @@ def import_module_of(model_type: str, *declared: Mapping[str, object]) -> None:
 
 
 def _modules_like(model_type: str) -> Iterator[str]:
-    """Yield the names of all modules here, first those that begin with most of a model type."""
+    """Yield the names of all modules here: those that mention a model type or have its name before
+    the others, and those that begin with most of it first.
+    """
     wanted = model_type.replace("-", "_")
 
     def shared(name: str) -> int:
@@ -247,8 +249,28 @@ def _modules_like(model_type: str) -> Iterator[str]:
             n += 1
         return n
 
-    for name, folder in sorted(_module_names(), key=lambda x: -shared(x[0])):
-        yield f".{folder}.{name}" if folder else f".{name}"
+    others = []
+    for place in sorted(_module_names(), key=lambda x: -shared(x[0])):
+        if place[0] == wanted or _mentions(place, model_type):
+            yield _module_at(place)
+        else:
+            others.append(place)
+    yield from map(_module_at, others)
+
+
+def _module_at(place: tuple[str, str]) -> str:
+    name, folder = place
+    return f".{folder}.{name}" if folder else f".{name}"
+
+
+def _mentions(place: tuple[str, str], model_type: str) -> bool:
+    """Whether a model type is a word of a text in the source of a module."""
+    name, folder = place
+    path = os.path.join(os.path.dirname(__file__), folder, f"{name}.py")
+    with open(path, "rb") as file:
+        text, ends = file.read(), (b'"', b" ")
+    word = model_type.encode(errors="surrogatepass")
+    return any(x + word + y in text for x in ends for y in ends)
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.tree import Block
 from ...utils.named_tuple import NamedTuple
-from .forward_code import ForwardWriter, Line
+from .forward_code import Line
 from .recorded_code import Body
 from .symbols import DIM, NUMBER, is_dimension, is_number, outline_of, tag_of
 from .syntax.trees import changed, is_same, parse, unparse, walk
@@ -34,13 +34,13 @@ class Variant:
     """The class that one block would be by itself."""
 
     def __init__(
-        self, block: Block, body: Body, attributes: list[Attribute], forward: ForwardWriter
+        self, body: Body, attributes: list[Attribute], inputs: list[str], lines: list[Line]
     ) -> None:
-        self.block = block
+        self.block = body.block
         self.body = body
         self.attributes = attributes
-        self.lines = forward.lines
-        self.inputs = forward.inputs
+        self.inputs = inputs
+        self.lines = lines
 
     @property
     def skeleton(self) -> tuple[tuple[str, ...], tuple[Any, ...]]:

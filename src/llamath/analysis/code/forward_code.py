@@ -48,11 +48,19 @@ class Line:
         self.comment = comment
         self.operations = tuple(dict.fromkeys(operations))
         self.weights = tuple(dict.fromkeys(weights))
+        self._same: Line | None = None  # one with this tree
 
     @cached_property
     def outline(self) -> Any:
         """Its statement without numbers and dimensions."""
-        return outline_of(self.tree)
+        return outline_of(self.tree) if self._same is None else self._same.outline
+
+    def with_kinds(self, kinds: Mapping[str, str]) -> Line:
+        """Return the line that uses blocks of other types."""
+        operations = [kinds.get(x, x) for x in self.operations]
+        made = Line(self.tree, self.comment, operations, self.weights)
+        made._same = self
+        return made
 
 
 class ForwardWriter:
@@ -88,6 +96,7 @@ class ForwardWriter:
                 name = {"x": "e"}.get(name, name + "_")
             self.variables[id(x)] = name
         self.inputs = [self.variables[id(x)] for x in body.inputs]
+        self._holders = {name: x for x, name in self.variables.items()}  # one node has a name
 
     def _is_anonymous(self, c: RecordedCall) -> bool:
         """Whether a result is written where it is used: it is used once, and has no name in the
@@ -107,7 +116,8 @@ class ForwardWriter:
 
     def value(self, x: Any) -> ast.expr:
         """Return the expression of an argument."""
-        if type(x) is Node:
+        kind = type(x)
+        if kind is Node:
             c = self._producer.get(id(x))
             if c is not None and id(c) in self._inline:
                 known = self._trees.get(id(c))
@@ -117,10 +127,10 @@ class ForwardWriter:
                     self.call = before
                 return known
             return ast.Name(self.variables[id(x)])
+        if kind is UsedWeight or kind is Placed or kind is PlacedStack:
+            return self._inside(x.path)
         if isinstance(x, ast.expr):
             return x
-        if isinstance(x, UsedWeight | Placed | PlacedStack):
-            return self._inside(x.path)
         if isinstance(x, Expr):
             return self.model.symbols.dimension(x)
         if isinstance(x, Power):
@@ -247,7 +257,6 @@ class ForwardWriter:
         self.call = RecordedCall("", {}, ())
         self._position[id(self.call)] = len(self.body.calls)
         outputs = self.body.outputs
-        made = self._made_inline(outputs)
         value = self._fitted(lambda: _joined([self.value(x) for x in outputs]), outputs, 15)
         made = self._made_inline(outputs)
         last = self.lines[-1].tree if self.lines else None
@@ -283,9 +292,9 @@ class ForwardWriter:
             left = value.left.id  # type: ignore[attr-defined]
             done = self._last_use(id(first)) <= self._position[id(c)]
             if done and self.variables.get(id(first)) == left:
-                self.variables.pop(id(first))
-                self.variables[id(c.results[0])] = names[0] = left
-                self._trees = {}
+                del self.variables[id(first)]
+                self._hold(id(c.results[0]), left)
+                names[0] = left
         goal: ast.expr = ast.Name(names[0])
         if len(names) > 1 or c.op == "update_cache":
             goal = ast.Tuple([ast.Name(x) for x in names])
@@ -322,11 +331,10 @@ class ForwardWriter:
         """Whether no other node has this name that is still used."""
         if name in ("pos", "cache"):
             return False
-        here, own = self._position[id(self.call)], id(x)
-        for other, variable in self.variables.items():
-            if variable == name and other != own and self._last_use(other) > here:
-                return False
-        return True
+        other = self._holders.get(name)
+        if other is None or other == id(x):
+            return True
+        return self._last_use(other) <= self._position[id(self.call)]
 
     def _write_layers(self, c: RecordedCall) -> None:
         self.call = c
@@ -357,10 +365,18 @@ class ForwardWriter:
         """Give a node a name that no other has that is still used."""
         while not self._is_free(name, x):
             name = f"{name}2" if name.endswith("_") else f"{name}_"
-        self.variables = {k: v for k, v in self.variables.items() if v != name or k == id(x)}
-        self.variables[id(x)] = name
-        self._trees = {}
+        self._hold(id(x), name)
         return name
+
+    def _hold(self, node: int, name: str) -> None:
+        """Give a node a name, which it takes from another one."""
+        before = self.variables.pop(self._holders.get(name, 0), None)
+        if node in self.variables:
+            before = self.variables[node]
+            del self._holders[before]
+        self.variables[node], self._holders[name] = name, node
+        if before is not None:
+            self._trees = {}
 
     def _write_apart(self, c: RecordedCall) -> None:
         """Let a call be a line of its own."""

@@ -23,15 +23,17 @@ Signature = tuple[Any, ...]
 _PLAIN = (str, bool, int, float, type(None))
 
 
-def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str]]:
-    """Return the signature of a block's forward pass, and the letters that it leaves out."""
+def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str], list[str]]:
+    """Return the signature of a block's forward pass, and what it leaves out: letters, and the
+    types of the blocks that it calls.
+    """
     reader = _Reader(body, model)
-    return reader.read(), list(reader.letters)
+    return reader.read(), list(reader.letters), reader.kinds
 
 
 def outline(body: Body) -> Signature:
     """Return what is found at once of a signature: blocks that differ in it have different ones."""
-    uses = (type(c.block.block) if c.block is not None else c.op for c in body.calls)
+    uses = (c.op for c in body.calls)
     inputs = (len(iter_nodes(c.arguments.values())) for c in body.calls)
     return body.path, *uses, *inputs
 
@@ -53,6 +55,7 @@ class _Reader:
         self._body = body
         self._model = model
         self.letters: dict[str, int] = {}
+        self.kinds: list[str] = []
         self._nodes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._known: dict[int, Any] = {}  # of expressions
@@ -109,7 +112,8 @@ class _Reader:
             return None
         own = x.block
         if not is_module(own):
-            return x.path, type(own).__name__, self._model.reads(own)
+            self.kinds.append(type(own).__name__)
+            return x.path, self._model.reads(own)
         plain = (getattr(own, name, None) for name in ("eps", "offset", "scale"))
         parts = tuple([name for name, _ in own.children])
         return x.path, type(own).__name__, parts, self._values(plain), self._model.reads(own)

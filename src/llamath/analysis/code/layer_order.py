@@ -9,7 +9,7 @@ from itertools import pairwise
 from ...core.expr import Expr
 from ...core.tree import Stack
 from .symbols import Symbols
-from .syntax.trees import is_same, parse, unparse, with_argument
+from .syntax.trees import fill, is_same, parse, unparse, with_argument
 
 _LONGEST_PERIOD = 12
 _MOST_CHOICES = 3
@@ -23,19 +23,19 @@ def stack_code(
     `made` are the expressions of its distinct blocks, and `firsts` the letters of numbers of first
     layers.
     """
-    n = unparse(count)
     texts = {key: unparse(x) for key, x in made.items()}
-    if len(set(texts.values())) == 1:
-        text = next(iter(texts.values()))
+    trees = {text: made[key] for key, text in texts.items()}
+    if len(trees) == 1:
+        block = next(iter(trees.values()))
         if int(stack.n) == 1 and not isinstance(stack.n, Expr):
-            return parse(f"nn.ModuleList([{text}])")
-        return parse(f"nn.ModuleList([{text} for _ in range({n})])")
+            return fill("nn.ModuleList([block])", {"block": block})
+        return fill("nn.ModuleList([block for _ in range(n)])", {"block": block, "n": count})
     order = [texts[id(x)] for x in stack]
     period = _period(order)
-    if len(set(order)) > _MOST_CHOICES and not period:
+    if len(trees) > _MOST_CHOICES and not period:
         listed = _listed([made[id(x)] for x in stack])
         if listed is not None:
-            return parse(f"nn.ModuleList([{listed} for i in range({n})])")
+            return fill("nn.ModuleList([x for i in range(n)])", {"x": listed, "n": count})
     places = {
         text: _where(
             [i for i, x in enumerate(order[: period or None]) if x == text], period, order, firsts
@@ -43,13 +43,13 @@ def stack_code(
         for text in dict.fromkeys(order)
     }
     names = sorted(places, key=lambda x: len(places[x]))
-    chain = names[-1]
+    chain = trees[names[-1]]
     for name in reversed(names[:-1]):
-        chain = _choice(name, chain, places[name])
-    return parse(f"nn.ModuleList([{chain} for i in range({n})])")
+        chain = _choice(trees[name], chain, parse(places[name]))
+    return fill("nn.ModuleList([x for i in range(n)])", {"x": chain, "n": count})
 
 
-def _listed(order: list[ast.expr]) -> str | None:
+def _listed(order: list[ast.expr]) -> ast.expr | None:
     """Return the expression of block i whose arguments that differ are listed, `(2, 3, 4)[i]`; None
     if they are not all numbers.
     """
@@ -66,7 +66,7 @@ def _listed(order: list[ast.expr]) -> str | None:
         if any("(" in x for x in values):
             return None
         first = with_argument(first, i, parse(f"({', '.join(values)})[i]"))
-    return unparse(first)
+    return first
 
 
 def _period(order: list[str]) -> int:
@@ -97,9 +97,8 @@ def _where(numbers: list[int], period: int, order: list[str], firsts: Mapping[in
     return f"{i} in ({', '.join(map(str, numbers))})"
 
 
-def _choice(a: str, b: str, condition: str) -> str:
-    """Return `a if condition else b`, with the choice as far inside as it goes."""
-    x, y = parse(a), parse(b)
+def _choice(x: ast.expr, y: ast.expr, condition: ast.expr) -> ast.expr:
+    """Return `x if condition else y`, with the choice as far inside as it goes."""
     if isinstance(x, ast.Call) and isinstance(y, ast.Call):
         places = _places(x), _places(y)
         if is_same(x.func, y.func) and len(places[0]) == len(places[1]):
@@ -107,9 +106,9 @@ def _choice(a: str, b: str, condition: str) -> str:
             different = [i for i, (p, q) in pairs if not is_same(p, q)]
             if len(different) == 1:
                 i = different[0]
-                new = parse(_choice(unparse(places[0][i]), unparse(places[1][i]), condition))
-                return unparse(with_argument(x, i, new))
-    return f"({a} if {condition} else {b})"
+                new = _choice(places[0][i], places[1][i], condition)
+                return with_argument(x, i, new)
+    return ast.IfExp(condition, x, y)
 
 
 def _places(x: ast.Call) -> list[ast.expr]:

@@ -18,7 +18,7 @@ from ...model import FamilyModel
 from ...utils.named_tuple import NamedTuple
 from .class_code import Attribute, ClassCode, Variant, variants_by_class
 from .class_words import variant_name
-from .forward_code import ForwardWriter
+from .forward_code import ForwardWriter, Line
 from .forward_signature import Signature, mentioned, outline, signature
 from .layer_order import count_code, stack_code
 from .operation_code import FIELDS_READ, READS, USES, Use
@@ -37,11 +37,24 @@ class Options(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A forward pass, the letters of its signature, and those that its lines mention."""
+    """A forward pass, what its signature leaves out, and the letters that its lines mention."""
 
     forward: ForwardWriter
     letters: list[str]
+    kinds: list[str]
     mentioned: set[str]
+
+    def lines(self, letters: list[str], kinds: list[str]) -> list[Line] | None:
+        """Return the lines of a forward pass of the same signature; None if they are others."""
+        pairs = zip(self.letters, letters, strict=True)
+        if not self.mentioned.isdisjoint([x for x, y in pairs if x != y]):
+            return None
+        if kinds == self.kinds:
+            return self.forward.lines
+        found = dict(zip(self.kinds, kinds, strict=True))
+        if any(found[x] != y for x, y in zip(self.kinds, kinds, strict=True)):
+            return None
+        return [x.with_kinds(found) for x in self.forward.lines]
 
 
 _OTHER_CACHES = ("causal_conv", "selective_scan", "ssm_scan", "gated_delta_rule")
@@ -341,23 +354,23 @@ class ModelWriter:
             if id(child) not in self._made_parts:
                 self._made_parts[id(child)] = self._made(child), self._note(child)
             attributes.append(Attribute(name, *self._made_parts[id(child)], weights))
-        return Variant(body.block, body, attributes, self._forward(body, alone=alone))
+        return Variant(body, attributes, *self._forward(body, alone=alone))
 
-    def _forward(self, body: Body, *, alone: bool) -> ForwardWriter:
-        """Return the forward pass of a block; those that differ only in letters which it does not
-        mention are written once.
+    def _forward(self, body: Body, *, alone: bool) -> tuple[list[str], list[Line]]:
+        """Return the inputs and lines of the forward pass of a block; those that differ only in
+        letters which they do not mention, or in the types of their blocks, are written once.
         """
-        key, letters = ((), []) if alone else signature(body, self)
+        key, letters, kinds = ((), [], []) if alone else signature(body, self)
         known = self._forwards.get(key)
-        if known is not None:
-            pairs = zip(known.letters, letters, strict=True)
-            if known.mentioned.isdisjoint([x for x, y in pairs if x != y]):
-                return known.forward
+        lines = None if known is None else known.lines(letters, kinds)
+        if known is not None and lines is not None:
+            return known.forward.inputs, lines
         forward = ForwardWriter(body, self)
         forward.write()
         if not alone and known is None:
-            self._forwards[key] = _Written(forward, letters, mentioned(forward.lines))
-        return forward
+            own = mentioned(forward.lines)
+            self._forwards[key] = _Written(forward, letters, kinds, own)
+        return forward.inputs, forward.lines
 
     def _note(self, child: Weight | Block | Stack) -> str:
         """Return the comment of a part: its shape and its parameters."""

@@ -225,25 +225,26 @@ class CodeRecorder(GraphRecorder):
         while frame is not None and frame.f_code is not CodeRecorder.call.__code__:
             frames.append(frame)
             frame = frame.f_back
+        names = body.names
         for distance, x in enumerate(reversed(frames)):
             for name, value in x.f_locals.items():
-                if isinstance(value, Node) and name.isidentifier():
-                    known = body.names.get(id(value))
-                    if known is None or known[0] > distance:
-                        body.names[id(value)] = (distance, name)
+                if type(value) is Node:
+                    known = names.get(id(value))
+                    if (known is None or known[0] > distance) and name.isidentifier():
+                        names[id(value)] = (distance, name)
 
     def keep(self, name: str, frame: FrameType, given: tuple[Any, ...], named: Any) -> Any:
         """Run an operation, and keep it unless another one asked for it."""
-        compute = getattr(super(), name)
+        compute = getattr(GraphRecorder, name)  # the first call of an operation makes its method
         body = self._body
         if self._depth or body is None:
-            return compute(*given, **named)
+            return compute(self, *given, **named)
         self._note_names(body, frame)
         self._depth += 1
         if name == "norm_heads" and isinstance(given[0], PlacedStack):
             result = given[0].bind(given[0].stack[0], LETTERS[1])(self, *given[1:])
         else:
-            result = compute(*given, **named)
+            result = compute(self, *given, **named)
         self._depth -= 1
         results = _results(result)
         if len(results) == 1 and any(results[0] is x for x in given):
@@ -292,9 +293,13 @@ def _source_lines(path: str) -> list[str]:
 
 
 def _remark(frame: FrameType) -> str:
+    return _remark_at(frame.f_code.co_filename, frame.f_lineno)
+
+
+@cache
+def _remark_at(path: str, number: int) -> str:
     """Return what the source says in a comment after a line, unless it is a shape."""
-    lines = _source_lines(frame.f_code.co_filename)
-    _, _, remark = "".join(lines[frame.f_lineno - 1 : frame.f_lineno]).partition("  # ")
+    _, _, remark = "".join(_source_lines(path)[number - 1 : number]).partition("  # ")
     return "" if remark.startswith(("(", "noqa", "type:")) else remark.strip()
 
 

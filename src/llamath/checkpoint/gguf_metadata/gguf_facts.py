@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...core.blocks import MLP, AttentionBase, Decoder, MoE
 from ...core.config import Config
-from ...core.latent_attention import LatentAttention
 from ...core.positions import Rope
 from ...core.tree import Block
 from ...utils.errors import ConvertError, safe
+
+if TYPE_CHECKING:
+    from ...core.latent_attention import LatentAttention
 
 Keys = dict[str, Any]
 B = TypeVar("B", bound=Block)
@@ -56,6 +58,8 @@ class GGUFFacts:
     @cached_property
     def latent(self) -> LatentAttention:
         """The first attention, which is latent in this architecture."""
+        from ...core.latent_attention import LatentAttention
+
         if not isinstance(self.first, LatentAttention):
             raise self.other_layers()
         return self.first

@@ -4,13 +4,14 @@ on the features of each patch.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, weight
 from ...core.expr import Expr
 from ...utils.errors import UnknownModel, safe
+from ...utils.named_tuple import NamedTuple
 from ..counted_towers import Modules, conv, counted_part, each, stack
 from ..multimodal_registry import LANGUAGE_MODEL, Assembly, Wrapper, assemble, multimodal
 from ..tower_parts import part_config
