@@ -19,6 +19,7 @@ from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser, shown_text
 from support.page_expressions import evaluate
 from support.page_models import HOSTILE, data_of, model_of, page_of, write_checkpoint
+from support.release import usual
 
 assert browser
 SAMPLE = (
@@ -28,7 +29,7 @@ SAMPLE = (
 SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
 
 
-@pytest.mark.parametrize("slug", SAMPLE)
+@pytest.mark.parametrize("slug", usual(*SAMPLE[::3], release=SAMPLE))
 def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
     model, data = model_of(slug), data_of(slug)["models"][0]
     layers = [data["layers"]["kinds"][i] for i in data["layers"]["order"]]

@@ -199,12 +199,10 @@ def assert_smallest(shown: list[Any] | None, slug: str, at: Settings) -> None:
 @pytest.mark.parametrize(
     "slug",
     usual(
-        "llama-3-8b",
         "deepseek-v3",
-        "gpt-oss-120b",
         "falcon-mamba-7b",
         "llama-3.2-11b-vision",
-        release=[*SLUGS, "mistral-7b", "dots-llm1", "longcat-flash", "jamba-v0.1"],
+        release=[*SLUGS, "gpt-oss-120b", "mistral-7b", "dots-llm1", "longcat-flash", "jamba-v0.1"],
     ),
 )
 def test_all_places_name_the_smallest_hardware(browser: Any, tmp_path: Path, slug: str) -> None:
@@ -295,7 +293,9 @@ SUGGESTION_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("slug", "gpu", "count", "changes"), SUGGESTION_CASES)
+@pytest.mark.parametrize(
+    ("slug", "gpu", "count", "changes"), usual(*SUGGESTION_CASES[::2], release=SUGGESTION_CASES)
+)
 def test_suggestions_are_those_of_fit(
     browser: Any, tmp_path: Path, slug: str, gpu: str, count: str, changes: Settings
 ) -> None:
@@ -729,12 +729,11 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("slug", "at"),
-    [
-        ("llama-3-8b", "#context=5000&batch=7"),
+    usual(
         ("llama-3-8b", "#gpus=8&dtype=q4_k_m&kv=q8_0&card=b200&job=serving"),
         ("llama-3-8b", "#mode=train&trainers=8&tp=2&zero=3&context=4097"),
-        ("llama-3.1-405b", "#job=long"),
-    ],
+        release=[("llama-3-8b", "#context=5000&batch=7"), ("llama-3.1-405b", "#job=long")],
+    ),
 )
 def test_every_number_opens_a_formula_that_contains_it(
     browser: Any, tmp_path: Path, slug: str, at: str

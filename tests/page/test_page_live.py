@@ -34,6 +34,7 @@ from support.browser_page import (
 )
 from support.firefox import FIREFOX, Firefox
 from support.page_models import live_page, page_of
+from support.release import usual
 from support.serving import served
 from support.tiny_checkpoint import tiny_checkpoint
 from tiny.measure import is_consistent
@@ -536,7 +537,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", usual("gemma2", "mixtral", release=OTHERS))
 def test_any_small_checkpoint_runs_in_its_page(browser: Any, tmp_path: Path, name: str) -> None:
     """Weights in float32, untied heads, biases, experts, windows and caps: the page writes what the engine writes."""
     folder = tiny_checkpoint(tmp_path / "model", **OTHERS[name])

@@ -84,7 +84,7 @@ def not_derived(tab: Any, at: str, within: str = "#page") -> list[tuple[str, ...
 
 @pytest.mark.parametrize(
     "name",
-    usual("llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b", release=["gpt2", "falcon-mamba-7b"]),
+    usual("deepseek-v3", "nemotron-3-nano-30b", release=["llama-3-8b", "gpt2", "falcon-mamba-7b"]),
 )
 def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of(name))) as tab:

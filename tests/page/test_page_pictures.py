@@ -16,6 +16,7 @@ from llamath.web.server.page_html import page_from_data
 from support import page_models
 from support.browser_page import UNFOLD, browser, lent_page, visit, wait_until_drawn
 from support.picture_text import FIXED_SIZES, PICTURE_NODES, TOKENS, picture_text
+from support.release import usual
 
 assert browser
 GOLDEN = Path(__file__).parents[1] / "golden" / "pictures"
@@ -112,9 +113,20 @@ MUTATIONS = {
 
 CHANGED = {"model-moe", "block-moe", "memory", "memory-map", "experts"}
 """Pictures that are changed after they were compared: the text shows each change."""
+USUAL = [
+    "block-phone",
+    "difference",
+    "gallery-cards",
+    "hardware",
+    "masks",
+    "model-hybrid",
+    "parameters",
+]
+USUAL += sorted(CHANGED)
+"""Pictures that `make test` compares, one of each kind."""
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", usual(*USUAL, release=PICTURES))
 def test_golden_picture(browser: Any, tmp_path: Path, gallery: Path, name: str) -> None:
     picture, path = PICTURES[name], GOLDEN / f"{name}.txt"
     with drawn_page(browser, page_of(picture, tmp_path, gallery), picture) as tab:

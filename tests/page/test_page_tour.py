@@ -139,7 +139,7 @@ def test_data_of_the_tour_equals_the_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "tab", usual("deepseek-v3", "mamba-2.8b", release=["llama-3-8b"]), indirect=True
+    "tab", usual("deepseek-v3", release=["llama-3-8b", "mamba-2.8b"]), indirect=True
 )
 def test_keys_walk_through_all_stops_and_back(tab: Any, request: pytest.FixtureRequest) -> None:
     slug = request.node.callspec.params["tab"]
