@@ -13,6 +13,7 @@ from llamath.utils.number_format import short_bytes
 from llamath.web.page_data.facts_data import facts_data
 from support.browser_page import Tab, at_widths, browser
 from support.page_models import model_of, page_of
+from support.release import usual
 
 __all__ = ["browser"]
 
@@ -90,6 +91,24 @@ def test_numbers_of_the_sheet_open_their_derivations(
                 f"= {size.bytes:,} bytes"
             ), size.dtype
             tab.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize(
+    "slug",
+    usual(
+        "deepseek-v3",
+        "gemma-3-27b",
+        "gpt-oss-20b",
+        release=["qwen3-next-80b-a3b", "llama-3-8b", "embedded"],
+    ),
+)
+def test_all_facts_are_on_the_first_screen(browser: Any, tmp_path: Path, slug: str) -> None:
+    with Tab(browser, tmp_path, page_of(slug), width=1440) as tab:
+        box = tab.locator(".facts").bounding_box()
+        assert box["y"] + box["height"] <= 900
+        assert tab.locator(".facts [data-weights]").count() >= 3
+        lines = "[...document.querySelectorAll('.weights .number')].map((x) => x.getBoundingClientRect().top)"
+        assert len(set(tab.evaluate(lines))) == 1, "all weights on one line"
 
 
 @pytest.mark.parametrize("slug", ["deepseek-v3", "llama-4-scout"])

@@ -120,6 +120,12 @@ def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
     assert tab.locator(".live-tokens button").all_text_contents() == chips
 
 
+def test_page_says_what_its_model_is(tab: Any) -> None:
+    assert tab.text_content("h1") == "A toy Llama"
+    assert "embedded, part of llamath" in tab.text_content(".origin")
+    assert "Trained on children's stories" in tab.text_content(".description")
+
+
 def test_names_that_the_model_knows_stand_beside_the_text(tab: Any) -> None:
     """They are those of the world that trained it, and each is one token."""
     said = re.findall(r"[A-Za-z]+", tab.text_content("#live-knows"))

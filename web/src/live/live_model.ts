@@ -41,6 +41,9 @@ export interface HeadFacts {
 export interface LiveData {
 	/** Texts to try, what they show, and the head that shows it. */
 	prompts: { text: string; says: string; layer: number; head: number }[];
+	/** What the bundled model is, in a few words and in a sentence; of others empty. */
+	title: string;
+	about: string;
 	/** The words of the texts that it was trained on; empty if that is not known. */
 	knows: string;
 	/** Tokens that the model reads at most in the page. */

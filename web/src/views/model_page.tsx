@@ -142,7 +142,7 @@ export const chaptersOf = (model: ModelData): readonly PageChapter[] =>
 	CHAPTERS.map((x) => ({ ...x, parts: x.parts.filter((y) => y.isShown?.(model) ?? true) }));
 
 export function ModelPage({ model }: { model: ModelData }) {
-	const barHeight = liveViews.Bar ? 36 : 72;
+	const barHeight = liveViews.Bar ? 36 : 60;
 	const isSmall = isTiny(model);
 	return (
 		<>

@@ -6,6 +6,7 @@ import type { Count, Digits, ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
 import { Original } from "../../lib/editing";
 import { grouped, percent, shortFileSize } from "../../lib/format";
+import { liveOf } from "../../lib/live_views";
 import { useIsAsking } from "../quiz/quiz_data";
 import { CheckpointStatus } from "./checkpoint_status";
 
@@ -50,6 +51,9 @@ const countDerivation = (x: Count): Derivation => ({
 	],
 });
 
+/** A name of more takes two lines in the size of a title. */
+const MANY_LETTERS = 15;
+
 /** Everything above the facts: origin, name, description, and the number of parameters. */
 export function Intro({ model }: { model: ModelData }) {
 	const { origin, kinds, description } = factsOf(model);
@@ -58,16 +62,18 @@ export function Intro({ model }: { model: ModelData }) {
 	const isEdited = useContext(Original) !== null;
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
+	const { title, about = "" } = liveOf(model) ?? {};
+	const from = isEdited ? ["edited"] : title ? [`${model.name}, part of llamath`] : origin;
 	return (
 		<div class="intro">
-			<p class="eyebrow origin">
-				{[...(isEdited ? ["edited"] : origin), kinds.join(", ")].join(" · ")}
-			</p>
-			<h1>
-				{model.name}
+			<p class="eyebrow origin">{[...from, kinds.join(", ")].join(" · ")}</p>
+			<h1 class={model.name.length > MANY_LETTERS ? "long" : ""}>
+				{title || model.name}
 				{isEdited && ", edited"}
 			</h1>
-			<p class="description">{description}</p>
+			<p class="description">
+				{about} {description}
+			</p>
 			{isAsking ? null : (
 				<>
 					<div class="hero-number">
@@ -163,13 +169,13 @@ function ActiveBar({
 }
 
 /** A text whose numbers stay with their units. */
-const withUnits = (text: string): string => text.replace(/(\d) (?=\p{L})/gu, "$1\u00a0");
+const withUnits = (text: string): string =>
+	text.replace(/([\dθ×]|RoPE) (?=[\p{L}\dθ])/gu, "$1\u00a0");
 
 /** Facts that "Count it yourself" asks for. */
 const ASKED = ["KV cache", "Decode"];
 
-/** The rows of facts, with the sizes of the weights where these are not elsewhere. */
-export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: boolean }) {
+export function FactRows({ model }: { model: ModelData }) {
 	const isAsking = useIsAsking();
 	const rows = factsOf(model).rows.filter((x) => !isAsking || !ASKED.includes(x.name));
 	return (
@@ -183,7 +189,7 @@ export function FactRows({ model, hasWeights }: { model: ModelData; hasWeights: 
 					</dd>
 				</div>
 			))}
-			{hasWeights && !isAsking && <Weights model={model} />}
+			{!isAsking && <Weights model={model} />}
 		</dl>
 	);
 }
@@ -220,7 +226,7 @@ function FactValue({ row, model }: { row: FactRow; model: ModelData }) {
 	);
 }
 
-export function Weights({ model }: { model: ModelData }) {
+function Weights({ model }: { model: ModelData }) {
 	const { weights } = factsOf(model);
 	const most = weights.reduce((most, x) => (BigInt(x.bytes) > most ? BigInt(x.bytes) : most), 1n);
 	const sizes = model.sizes as { dtypes: { name: string; of: [string, string] }[] };
@@ -238,10 +244,7 @@ export function Weights({ model }: { model: ModelData }) {
 	};
 	return (
 		<div class="weights">
-			<dt>
-				Weights
-				{weights.some((x) => x.released) && <small>● as released</small>}
-			</dt>
+			<dt>Weights {weights.some((x) => x.released) && <small>● as released</small>}</dt>
 			<dd>
 				{weights.map((x) => (
 					<span key={x.dtype}>
@@ -249,6 +252,13 @@ export function Weights({ model }: { model: ModelData }) {
 							{x.name}
 							{x.released && <b title="as released"> ●</b>}
 						</small>
+						<NumberButton
+							derive={() => derive(x)}
+							label={`weights in ${x.name}${x.released ? ", as released" : ""}`}
+							data-weights={x.dtype}
+						>
+							{shortFileSize(x.bytes)}
+						</NumberButton>
 						<span class="bar" aria-hidden="true">
 							<i
 								class="data"
@@ -257,13 +267,6 @@ export function Weights({ model }: { model: ModelData }) {
 								}}
 							/>
 						</span>
-						<NumberButton
-							derive={() => derive(x)}
-							label={`weights in ${x.name}${x.released ? ", as released" : ""}`}
-							data-weights={x.dtype}
-						>
-							{shortFileSize(x.bytes)}
-						</NumberButton>
 					</span>
 				))}
 			</dd>

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
 import { useMedia } from "../../lib/use_media";
 import { useIsAsking } from "../quiz/quiz_data";
-import { FactRows, Intro, Source, Weights } from "./fact_sheet";
+import { FactRows, Intro, Source } from "./fact_sheet";
 import { RunsOn } from "./runs_on";
 
 interface Props {
@@ -32,7 +32,7 @@ export function Hero({ model, skyline, plate, live }: Props) {
 				{live && !isBeside && <div class="sheet-live">{live}</div>}
 				{skyline && <div class="hero-skyline">{skyline}</div>}
 				{!isAsking && <RunsOn model={model} />}
-				{!areFactsUnder && <FactRows model={model} hasWeights={!isSourceUnder} />}
+				{!areFactsUnder && <FactRows model={model} />}
 				{!isSourceUnder && source}
 			</div>
 			{plate && (
@@ -41,15 +41,7 @@ export function Hero({ model, skyline, plate, live }: Props) {
 					{plate}
 					{isSourceUnder && (
 						<div class="under-plate" data-numbers>
-							{areFactsUnder ? (
-								<FactRows model={model} hasWeights />
-							) : (
-								!isAsking && (
-									<dl>
-										<Weights model={model} />
-									</dl>
-								)
-							)}
+							{areFactsUnder && <FactRows model={model} />}
 							{source}
 						</div>
 					)}

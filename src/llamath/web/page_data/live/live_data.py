@@ -35,7 +35,7 @@ _TOKENIZER = "tokenizer.json"
 _PROMPTS = (
     {
         "text": "Ben was in the park. He had a red ball. He played with the",
-        "says": "What Ben has comes next: after layer 2 the model says red, and layer 3, head 0 "
+        "says": "The next word is Ben's toy: after layer 2 the model would say red; layer 3, head 0 "
         "finds the ball.",
         "layer": 3,
         "head": 0,
@@ -55,6 +55,8 @@ _PROMPTS = (
     },
 )
 """Texts to try with the bundled model, what they show, and the head that shows it."""
+_TITLE = "A toy Llama"
+_ABOUT = "Trained on children's stories, and small enough to run in this page."
 _KNOWS = (
     "It was trained on stories of Anna, Clara, Emma, Grace, Ida, Lena, Ben, David, Finn, Hugo, "
     "Jack and Max, with a ball, book, kite, hat, lamp, drum, cup, key, basket, coin, rope or doll "
@@ -91,6 +93,8 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
     is_bundled = _is_bundled(checkpoint.folder)
     data = {
         "prompts": list(_PROMPTS if is_bundled else ()),
+        "title": _TITLE if is_bundled else "",
+        "about": _ABOUT if is_bundled else "",
         "knows": _KNOWS if is_bundled else "",
         "context": context,
         "stop": sorted(stops),
