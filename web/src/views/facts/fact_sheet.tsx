@@ -55,13 +55,18 @@ export function Intro({ model }: { model: ModelData }) {
 	const { origin, kinds, description } = factsOf(model);
 	const isAsking = useIsAsking();
 	// an edited model is nobody's publication
-	const isEdited = useContext(Original) !== null;
+	const original = useContext(Original);
+	// it has a name of its own where it is that of a file
+	const isEdited = original?.name === model.name;
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
 	return (
 		<div class="intro">
 			<p class="eyebrow origin">
-				{[...(isEdited ? ["edited"] : origin), kinds.join(", ")].join(" · ")}
+				{[
+					...(isEdited ? ["edited"] : original ? ["your file"] : origin),
+					kinds.join(", "),
+				].join(" · ")}
 			</p>
 			<h1>
 				{model.name}
