@@ -21,7 +21,7 @@ from llamath.web.forms.design_data import build_design
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import NARROW, Tab, browser, go_to, wait_until_drawn
-from support.page_expressions import evaluate
+from support.page_expressions import evaluate, total_of
 from support.page_models import as_made, page_of
 from support.reference_data import computed_slugs, tiny_configs
 
@@ -225,7 +225,7 @@ def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) 
             }
             config |= {x["key"]: found["tied"] for x in found["config"] if x["tied"]}
             loaded = llamath.load(config)
-            assert loaded.parameters.total == evaluate(one["form"], at), (model.name, at)
+            assert loaded.parameters.total == total_of(one, at), (model.name, at)
             assert loaded.parameters.active == evaluate(one["active"]["form"], at), (model.name, at)
             agreeing += 1
         points += agreeing

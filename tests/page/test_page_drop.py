@@ -616,9 +616,14 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     for key in ("rope_scaling", "max_position_embeddings", "rope_theta"):
         assert config.get(key) == model.config.data.get(key), key
     assert "Keys that change no weight are those of config.json" in tab.text_content("main")
-    said = tab.text_content(".edit-note")
-    assert said.startswith("Not followed by this page, which keeps the values of Llama 3 8B:")
-    assert "max_position_embeddings 131072" in said and 'rope_scaling { "factor": 8' in said
+    assert not tab.locator(".edit-note").count(), "all is followed"
+    facts = tab.inner_text(".facts").replace("\xa0", " ")
+    assert "131,072" in facts and "16 GiB at 128k" in facts
+    assert "Llama 3 scaling × 8 from 8,192 tokens" in facts
+    assert tab.text_content("h1") == "config" and tab.title().startswith("config.json: 8.03B")
+    sheet = tab.inner_text(".sheet")
+    assert "Source: config.json" in sheet and "Meta" not in sheet and "license" not in sheet
+    assert "config fits on" in tab.text_content("#hardware")
     assert llamath.load(config).parameters.total == model.parameters.total
     tab.click("#edit >> text=Close")
     tab.click("[data-view=edit]")
@@ -626,7 +631,39 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     wait_until_drawn(tab)
     own = json.loads(shown_config(tab))
     assert own.get("rope_scaling") is None and own["max_position_embeddings"] == 8192
-    assert not tab.locator(".edit-note").count()
+    assert not tab.locator(".edit-note").count() and tab.text_content("h1") == "Llama 3 8B"
+
+
+HOSTILE_VALUES: dict[str, list[Any]] = {
+    "max_position_embeddings": [10**400, -1, 0, 1.5, "8192", [8192], {"__proto__": 1}, True],
+    "rope_theta": [1e300, -1, 0, "x", [], {"constructor": 1}, False],
+    "rope_scaling": [
+        *({"rope_type": x, "factor": 2.0} for x in ("constructor", "__proto__", 7, None, "<b>")),
+        {"rope_type": "linear", "factor": 1e300},
+        {"rope_type": "linear", "factor": "__proto__"},
+        {"rope_type": "llama3", "factor": 8, "low_freq_factor": [[1]]},
+        "linear",
+        [1],
+    ],
+    "hidden_act": ["constructor", "__proto__", "toString", 7, ["gelu"], "<img src=x>"],
+    "torch_dtype": ["constructor", "hasOwnProperty", 16, {"a": []}, "int3"],
+}
+
+
+def test_hostile_values_are_named_and_change_nothing(tab: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    config = dict(llamath.load("llama-3-8b").config.data)
+    path.write_text(json.dumps(config))
+    assert drop(tab, path)["wrong"] is None
+    facts = tab.inner_text(".facts")
+    for name, values in HOSTILE_VALUES.items():
+        for value in values:
+            path.write_text(json.dumps({**config, name: value}))
+            if (wrong := drop(tab, path)["wrong"]) is None:
+                assert name in tab.text_content(".edit-note"), value
+            else:
+                assert "digits" in wrong, value
+            assert tab.inner_text(".facts") == facts, (name, value)
 
 
 UTF_16 = json.dumps({"model_type": "llama"}).encode("utf-16")

@@ -22,6 +22,7 @@ from support.release import usual
 assert browser
 LEFT_OUT = {
     "design",
+    "followed",
     "tour",
     "quiz",
     "posters",
@@ -224,3 +225,60 @@ def test_page_refuses_letters_that_the_data_do_not_follow(
                 [template, letter],
             )
             assert says == f"the data do not follow the letter {letter}"
+
+
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"type": "yarn", "factor": 4, "original_max_position_embeddings": 4096}
+RESTATED: tuple[dict[str, Any], ...] = (
+    {"max_position_embeddings": 131072, "rope_theta": 1234567.5, "hidden_act": "gelu"},
+    {"max_position_embeddings": 2048, "rope_scaling": LLAMA_3, "torch_dtype": "float32"},
+    {"rope_scaling": YARN, "hidden_act": "relu2", "torch_dtype": "float16"},
+    {"rope_scaling": {"rope_type": "linear", "factor": 2.5}, "hidden_activation": "relu2"},
+    {"rope_scaling": {"type": "dynamic", "factor": 1.0}, "torch_dtype": None},
+    {"rope_scaling": None, "rope_theta": None, "hidden_size": 4096},
+    {"rope_parameters": {"rope_type": "default", "rope_theta": 3e6}},
+)
+"""Keys that are no dimensions; None: absent."""
+OTHERS_RESTATED = ("mistral-7b", "gemma-7b", "deepseek-v2-lite", "phi-1.5")
+
+
+@pytest.mark.parametrize("slug", [x for x in CHANGES if x != "gpt2"])
+def test_page_follows_keys_that_are_no_dimensions(
+    browser: Any, tmp_path: Path, page: str, slug: str, request: pytest.FixtureRequest
+) -> None:
+    """Those that it says it follows, as the library does: all of one model, and with `--all` of each."""
+    every = slug == "llama-3-8b" or request.config.getoption("--all")
+    if not every and slug not in OTHERS_RESTATED:
+        pytest.skip("with --all")
+    config = dict(model_of(slug).config.data)
+    template, followed = data_of(slug)["models"][0]["template"], set[str]()
+    with Tab(browser, tmp_path, page, width=NARROW) as tab:
+        for changes in RESTATED if every else RESTATED[:1]:
+            other = {key: x for key, x in {**config, **changes}.items() if x is not None}
+            made, keys = tab.evaluate(
+                """([template, own, entries]) => {
+                  const original = llamath.instantiate(template);
+                  const found = llamath.readRestated(original, new Map(own), new Map(entries));
+                  const at = llamath.instantiate(template, found.letters);
+                  return [found.apply(at, ""), [...found.keys]];
+                }""",
+                [template, *([(k, json.dumps(v)) for k, v in x.items()] for x in (config, other))],
+            )
+            known = {x: other[x] for x in keys if x in other}
+            same = {key: x for key, x in config.items() if key not in keys} | known
+            model = model_of(slug).replace(
+                tree=(built := _family_model(same)).tree, config=built.config
+            )
+            data = as_made(build_page_data([model]))["models"][0]
+            for x in (made, data):
+                for row in x["facts"]["rows"][-1:]:  # of decode, in numbers at the full context
+                    row["of"] = [y if i != 1 else y[:1] + y[-2:] for i, y in enumerate(row["of"])]
+            wrong = _differences(_comparable(data, made), _comparable(made, made))
+            assert not wrong, (changes, keys, wrong[:10])
+            followed |= {*keys} & changes.keys()
+    assert "max_position_embeddings" in followed
+    if slug == "llama-3-8b":
+        own = {"hidden_size", "hidden_activation"}
+        assert followed == {y for x in RESTATED for y in x} - own
+    if slug == "deepseek-v2-lite":
+        assert "rope_theta" not in followed, "scores depend on it"

@@ -63,3 +63,11 @@ def expressions_in(data: Any) -> Iterator[Json]:
         else:
             for x in data:
                 yield from expressions_in(x)
+
+
+def total_of(counts: Mapping[str, Any], at: Mapping[str, int]) -> int:
+    """Return the total of a design: its parts, each as often as it occurs."""
+    return sum(
+        evaluate(x["times"]["form"], at) * sum(evaluate(y["form"], at) for y in x["groups"])
+        for x in counts["bars"]
+    )

@@ -1,5 +1,5 @@
 // The page: header, the chosen view with its chapters, footer.
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { DialogHost, openDialog } from "./components/dialog";
 import { Header } from "./components/header";
 import type { ChapterLink } from "./components/section";
@@ -8,6 +8,7 @@ import { StatusLine } from "./components/status_line";
 import { comparisonView } from "./lib/comparison_view";
 import { data } from "./lib/data";
 import { designedModel } from "./lib/design";
+import { keptKeys, onKeptKeys } from "./lib/files/config";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
 import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
@@ -66,6 +67,13 @@ function scrollToSection() {
 	});
 }
 
+/** The other keys of an opened or typed config, which the page follows. */
+function useKeptKeys() {
+	const [kept, setKept] = useState(keptKeys.entries);
+	useEffect(() => onKeptKeys(() => setKept(keptKeys.entries)), []);
+	return kept;
+}
+
 export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
@@ -75,11 +83,13 @@ export function App() {
 	const view = isEmpty ? "a" : asked;
 	const place = view === "b" ? 1 : 0;
 	const isEdited = edit !== "" && (view === "a" || view === "b") && canEdit(place);
+	const kept = useKeptKeys();
 	const edited = useMemo(
 		() => (isEdited ? editedModel(place, sizes) : null),
-		[isEdited, place, sizes],
+		[isEdited, place, sizes, kept],
 	);
-	const title = edited?.isChanged ? editedTitle(edited) : titleOf(view);
+	const isOther = !!edited && (edited.isChanged || !!edited.opened);
+	const title = isOther ? editedTitle(edited) : titleOf(view);
 	useEffect(() => {
 		document.title = `${title} · llamath`;
 		// on paper alone: a property of the root is one of every element

@@ -146,7 +146,8 @@ class Expr(_Written):
     @classmethod
     def variable(cls, symbol: str, value: int) -> Expr:
         """A variable with its current value."""
-        return cls.of({(Variable(symbol, int(value)),): 1})
+        kept = value if type(value) is Number else int(value)
+        return cls.of({(Variable(symbol, kept),): 1})
 
     @classmethod
     def factor(cls, value: int) -> Expr:

@@ -4,6 +4,7 @@ import type { Expression } from "./expressions";
 import { value } from "./expressions";
 import type { ModelData, PageData } from "./data";
 import { grouped } from "./format";
+import { placeOfPart } from "./model_parts";
 import { isSameJson } from "./files/strict_json";
 import { parseWhole } from "./settings";
 
@@ -29,9 +30,7 @@ export interface Design {
 	tied: boolean | null;
 	totals: {
 		tied: boolean | null;
-		form: Expression;
 		active: { form: Expression };
-		groups: { name: string; form: Expression }[];
 		/** The parts of the model, layers of a kind together, with the groups of one. */
 		bars: {
 			isLayers: boolean;
@@ -43,6 +42,26 @@ export interface Design {
 	cache: { form: Expression | null; keys: [key: string, text: string][] };
 	rules: { form: Expression; most: { form: Expression }; says: string }[];
 	config: { key: string; form: Expression | null; text: string; tied: boolean }[];
+}
+
+export type Counts = Design["totals"][number];
+
+const times = (n: Expression, x: Expression): Expression => (n === 1 ? x : ["*", n, x]);
+const sumOf = (parts: Expression[]): Expression =>
+	parts.length === 1 ? parts[0]! : ["+", ...parts];
+
+/** The total: the parts of the model, each as often as it occurs. */
+export const totalForm = ({ bars }: Counts): Expression =>
+	sumOf(bars.map((x) => times(x.times.form, sumOf(x.groups.map((y) => y.form)))));
+
+/** The groups of weights of the whole model. */
+export function groupForms({ bars }: Counts): { name: string; form: Expression }[] {
+	const parts = bars.flatMap((x) =>
+		x.groups.map(({ name, form }) => ({ name, form: times(x.times.form, form) })),
+	);
+	return [...Map.groupBy(parts, (x) => x.name)]
+		.map(([name, list]) => ({ name, form: sumOf(list.map((x) => x.form)) }))
+		.toSorted((a, b) => placeOfPart(a.name) - placeOfPart(b.name));
 }
 
 export const designOf = (model: ModelData) => model.design as Design;
@@ -180,15 +199,16 @@ export function evaluateDesign(
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;
 	const isOwnCache =
 		!opened || design.cache.keys.every(([key, text]) => isSameValue(kept.get(key), text));
-	const groups = counts.groups.map((x) => ({ ...x, n: value(x.form, values) }));
+	const form = totalForm(counts);
+	const groups = groupForms(counts).map((x) => ({ ...x, n: value(x.form, values) }));
 	const bars = counts.bars.map((x) => ({
 		isLayers: x.isLayers,
 		times: value(x.times.form, values),
 		groups: x.groups.map((y) => ({ name: y.name, n: value(y.form, values) })),
 	}));
 	return {
-		form: counts.form,
-		total: value(counts.form, values),
+		form,
+		total: value(form, values),
 		active: counts.active.form,
 		live: value(counts.active.form, values),
 		groups,

@@ -1,7 +1,7 @@
 // Why an edited model has another size: its dimensions applied one after the other, in the order and by
 // the method of analysis/understand/diff/causes.py, to the form of the family.
 import { data, type Digits } from "./data";
-import type { Design, Dimensions } from "./design";
+import { groupForms, totalForm, type Design, type Dimensions } from "./design";
 import { notation, value } from "./expressions";
 import { grouped, signed } from "./format";
 
@@ -43,12 +43,13 @@ function stepsBetween(a: Values, b: Values): [kind: string, letters: string[]][]
 
 /** The parts of the difference between two choices of dimensions of one family. */
 export function editCauses(design: Design, from: Dimensions, to: Dimensions): EditCause[] {
-	const formOf = (tied: boolean | null) => design.totals.find((x) => x.tied === tied)!;
-	const totalOf = (x: Dimensions) => value(formOf(x.tied).form, x.values);
+	const countsOf = (tied: boolean | null) => design.totals.find((x) => x.tied === tied)!;
+	const formOf = (tied: boolean | null) => totalForm(countsOf(tied));
+	const totalOf = (x: Dimensions) => value(formOf(x.tied), x.values);
 	const isReversed = totalOf(from) > totalOf(to);
 	const [a, b] = isReversed ? [to, from] : [from, to];
 	const groupsOf = ({ values, tied }: Dimensions) =>
-		new Map(formOf(tied).groups.map((x) => [x.name, value(x.form, values)]));
+		new Map(groupForms(countsOf(tied)).map((x) => [x.name, value(x.form, values)]));
 	let now: Dimensions = { ...a, values: { ...a.values } };
 	const causes: EditCause[] = [];
 	const step = (kind: string, label: string, next: Dimensions, lines: string[][]) => {
@@ -61,7 +62,7 @@ export function editCauses(design: Design, from: Dimensions, to: Dimensions): Ed
 			])
 			.filter((x) => x[1]);
 		const delta = sign * (totalOf(next) - totalOf(now));
-		const form = formOf(now.tied).form;
+		const form = formOf(now.tied);
 		if (delta)
 			causes.push({
 				kind,
@@ -73,7 +74,7 @@ export function editCauses(design: Design, from: Dimensions, to: Dimensions): Ed
 				of: [
 					...lines,
 					[notation(form, now.values, false), grouped(totalOf(now))],
-					[notation(formOf(next.tied).form, next.values, false), grouped(totalOf(next))],
+					[notation(formOf(next.tied), next.values, false), grouped(totalOf(next))],
 					["difference", signed(delta)],
 				],
 			});

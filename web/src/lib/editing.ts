@@ -3,11 +3,12 @@ import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
 import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
 import { value } from "./expressions";
-import { forgetKeptKeys, keptKeys } from "./files/config";
+import { forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { change } from "./state";
-import { instantiate, ownLetters } from "./template";
+import { readRestated } from "./restated";
+import { instantiate, ownLetters, type Letters } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
 export const Original = createContext<ModelData | null>(null);
@@ -30,6 +31,10 @@ export interface Edited {
 	hasOtherCache: boolean;
 	/** Why the page still shows the original, though there is such a model. */
 	unfollowed: string;
+	/** Keys that change no dimension and that the page does not follow, with their values. */
+	ignored: [key: string, text: string][];
+	/** The name of the file whose model it is, or empty. */
+	opened: string;
 }
 
 /** Whether the dimensions of the i-th model can be changed at all. */
@@ -119,17 +124,30 @@ function makeEdited(i: number, text: string): Edited {
 	const broken = [...counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isChanged = !isSame(dimensions, own);
 	const hasOtherCache = counts.cache === null && design.cache.form !== null;
-	const edited = { original, design, dimensions, counts, isChanged, broken, hasOtherCache };
+	const opened = kept ? keptKeys.name : "";
+	const ownKeys = new Map(design.config.map((x) => [x.key, x.text]));
+	const restated = kept ? readRestated(original, ownKeys, kept) : null;
+	const ignored = kept
+		? keysNotFollowed(kept, design).filter(([key]) => !restated!.keys.has(key))
+		: [];
+	const edited = {
+		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache },
+		...{ ignored, opened },
+	};
+	const made = (letters: Letters) => {
+		const model = instantiate(templates[i]!, { ...letters, ...restated?.letters });
+		return restated ? restated.apply(model, opened) : model;
+	};
 	if (!isChanged) {
 		lastSound.delete(i);
-		return { ...edited, model: original, unfollowed: "" };
+		return { ...edited, model: made({}), unfollowed: "" };
 	}
 	if (broken.length) return { ...edited, model: lastSound.get(i) ?? original, unfollowed: "" };
 	try {
 		if (dimensions.tied !== own.tied) throw new Error("they have its head");
 		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)
 			throw new Error(`at most ${grouped(MAX_DRAWN_LAYERS)} layers are drawn`);
-		const model = instantiate(templates[i]!, knownLetters(i, dimensions, own));
+		const model = made(knownLetters(i, dimensions, own));
 		lastSound.set(i, model);
 		return { ...edited, model, unfollowed: "" };
 	} catch (error) {

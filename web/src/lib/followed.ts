@@ -119,6 +119,9 @@ function splitsAlike(tp: number, made: Known, own: Known): boolean {
 	);
 }
 
+/** The data without what is searched for, which is of the model as it is published. */
+export const withoutSearched = <T extends ModelData>(x: T): T => without(x, new Set(SEARCHED)) as T;
+
 /** The data for other letters, without what does not follow from them. */
 export function followed(data: ModelData, original: ModelData, blocks: Blocks): ModelData {
 	const [made, own] = [data as Known, original as Known];
@@ -145,7 +148,7 @@ export function followed(data: ModelData, original: ModelData, blocks: Blocks): 
 	const isTold = (choice: string) => repeats || !choice.split(" ").includes(WRITTEN);
 	const sameRopes = attention.ropes.every((x, i) => x.dim === own.attention.ropes[i]!.dim);
 	return {
-		...without(made, new Set(SEARCHED)),
+		...withoutSearched(made),
 		// the bytes of experts are numbers of the original
 		experts: null,
 		facts: { ...made.facts, weights: made.facts.weights.filter((x) => !formats.has(x.dtype)) },

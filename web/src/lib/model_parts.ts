@@ -38,6 +38,11 @@ const PARTS = new Map(
 export const modelPart = (group: string): ModelPart =>
 	PARTS.get(group) ?? part(group === "other" || !group ? "Other" : group, "elsewhere", "norm");
 
+const ORDER = [...PARTS.keys()];
+/** The place of a group among the parts; an unknown one is the last. */
+export const placeOfPart = (group: string): number =>
+	ORDER.includes(group) ? ORDER.indexOf(group) : ORDER.length;
+
 const SHORT_NAMES = new Map([...PARTS.values()].map((x) => [x.name, x.short]));
 
 /** The name of a part where there is little room. */

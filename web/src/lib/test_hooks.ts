@@ -3,6 +3,7 @@
 import { data } from "./data";
 import { value } from "./expressions";
 import { shortBytes } from "./format";
+import { readRestated } from "./restated";
 import { state, stateWith } from "./state";
 import { instantiate } from "./template";
 import { chosenHardware, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
@@ -17,6 +18,7 @@ Object.assign(globalThis, {
 	llamath: {
 		data,
 		instantiate,
+		readRestated,
 		state,
 		stateWith,
 		value,

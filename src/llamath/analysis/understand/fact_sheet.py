@@ -386,7 +386,7 @@ def fact_sheet(model: FamilyModel) -> FactSheet:
         width=as_number(tree.width),
         vocabulary=as_number(tree.vocab),
         tied_head=tree.head is not None and bool(tree.head.weight.tied),
-        context=None if tree.context is None else int(tree.context),
+        context=None if tree.context is None else as_number(tree.context),
         mixers=mixers,
         ffns=ffns,
         positions=_positions(tree, mixers),
@@ -410,9 +410,9 @@ _PASS_NUMBERS = (
 def _pass_numbers(calculator: MemoryCalculator) -> dict[str, Any]:
     """Return the KV cache and the FLOPs of decode."""
     context = calculator.tree.context
-    cache = calculator.at(int(context or calculator.context), 1).cache
+    cache = calculator.at(as_number(context or calculator.context), 1).cache
     decode = calculator.decode_flops
-    full = None if context is None else int(context)
+    full = None if context is None else as_number(context)
     return {
         "kv_per_token": cache.kv_per_token,
         "kv_per_later_token": cache.kv_per_later_token,
@@ -514,13 +514,13 @@ def _attention_positions(x: AttentionBase) -> str:
     if x.has_relative_positions:
         return "relative positions"
     return (
-        _rope_words(x.rope, getattr(x, "rope_dim", None) or getattr(x, "head_dim", None))
+        rope_words(x.rope, getattr(x, "rope_dim", None) or getattr(x, "head_dim", None))
         if x.rope is not None
         else ""
     )
 
 
-def _rope_words(rope: Rope, head_dim: int | None) -> str:
+def rope_words(rope: Rope, head_dim: int | None) -> str:
     """Return rotary positions in words: `RoPE θ 500,000, Llama 3 scaling × 8 from 8,192 tokens`."""
     words = [f"RoPE θ {rope.theta:,.10g}"]
     if head_dim is not None and int(rope.dim) < int(head_dim):
@@ -566,7 +566,7 @@ def _ffn_facts(layers: Stack) -> Iterator[FFNFacts]:
 def _facts_of_ffn(x: Block) -> FFNFacts:
     if not isinstance(x, MoE):
         assert isinstance(x, MLP)
-        return FFNFacts(kind=_activation_name(x), layers=0, width=x.up.weight.shape[0])
+        return FFNFacts(kind=activation_name(x), layers=0, width=x.up.weight.shape[0])
     expert = x.experts[0]
     assert isinstance(expert, MLP)
     width = expert.up.weight.shape[0]
@@ -580,7 +580,7 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
         of_experts = set(width.atoms) <= set(wide.atoms) and int(wide) % int(width) == 0
         count, shared_width = int(wide) // int(width) if of_experts else 1, wide
     return FFNFacts(
-        kind=_activation_name(expert),
+        kind=activation_name(expert),
         layers=0,
         width=width,
         experts=x.experts.n,
@@ -591,7 +591,8 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
     )
 
 
-def _activation_name(x: MLP) -> str:
+def activation_name(x: MLP) -> str:
+    """Return the name of an FFN by its activation: as SwiGLU or GELU."""
     if (known := ACTIVATIONS.get(x.activation)) is None:
         return x.activation
     return known.gated if x.gate is not None else known.plain

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...analysis.graph.recorder import record
 from ...analysis.size.memory.cache_bytes import cache_specs, sum_cache_specs
 from ...core.blocks import Decoder
-from ...core.expr import Expr, Json, product, total
+from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section
 from ...core.tree import Block, Stack, fold
 from ...utils.errors import LlamathError
@@ -22,26 +22,17 @@ _SOME_TOKENS = 8192
 class CountForms(Record):
     """The counts of a model as expressions."""
 
-    sections: tuple[tuple[Expr, Expr], ...]  # copies and parameters of each part of the model
     total: Expr
     active: Expr
-    groups: Mapping[str, Expr]
     bars: tuple[tuple[bool, Expr, Mapping[str, Expr]], ...]
     """Of each part of the model whether it is layers, their number, and the groups of one."""
     cache: Expr | None = None
     """Bytes of the KV cache of one sequence of T tokens, in 16 bits; None where nothing tells."""
 
-    def total_json(self) -> Json:
-        """Return the total, part by part."""
-        parts = ([x.to_expression_json() for x in section] for section in self.sections)
-        return ["+", *(each if times == 1 else ["*", times, each] for times, each in parts)]
-
     def to_json(self) -> dict[str, object]:
-        """Return all forms, for programs."""
+        """Return the forms, for programs: the total is the sum of the bars."""
         return {
-            "form": self.total_json(),
             "active": {"form": self.active.to_expression_json()},
-            "groups": _groups(self.groups),
             "bars": [
                 {
                     "isLayers": is_layers,
@@ -81,11 +72,8 @@ def _ordered(x: object) -> object:
     return parts
 
 
-def count_forms(
-    tree: Block, sections: Sequence[Section], groups_in_order: Sequence[str]
-) -> CountForms:
+def count_forms(tree: Block, sections: Sequence[Section]) -> CountForms:
     """Return the counts of a tree with these sections."""
-    groups: dict[str, list[int]] = {x: [] for x in groups_in_order}
     bars: list[tuple[bool, Expr, Mapping[str, Expr]]] = []
     forms = [x.formula for x in sections]
     for section, form in zip(sections, forms, strict=True):
@@ -93,7 +81,6 @@ def count_forms(
         for row in section.rows:
             parameters = product((row.copies, row.weight.parameters))
             each.setdefault(row.group, []).append(parameters)
-            groups.setdefault(row.group, []).append(product((section.times, parameters)))
         if form.terms:
             bars.append(
                 (
@@ -104,10 +91,8 @@ def count_forms(
             )
     parts = tuple((Expr.const(x.times), y) for x, y in zip(sections, forms, strict=True) if y.terms)
     return CountForms(
-        sections=parts,
         total=total(map(product, parts)),
         active=_active(tree, sections),
-        groups={name: total(x) for name, x in groups.items() if x},
         bars=tuple(bars),
     )
 

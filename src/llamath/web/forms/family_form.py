@@ -76,7 +76,7 @@ def trace_model(
     tree: Decoder = model.family(config)
     if not model.wrapper:
         tree = apply_class(model.family, tree, config)[1]
-    forms = count_forms(tree, sections_of(tree), tuple(model.count.groups))
+    forms = count_forms(tree, sections_of(tree))
     trace.is_recording = False
     forms = forms.replace(cache=cache_form(tree))
     return TracedModel(forms=forms, guards=tuple(trace.guards.values()), reads=dict(config.reads))

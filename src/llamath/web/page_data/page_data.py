@@ -28,6 +28,7 @@ from ...utils.number_format import format_percent, format_ranges, format_signed,
 from ...utils.number_marks import mark, marked, own_text, unmarked
 from ..forms.design_data import build_design
 from ..forms.family_form import derived_dimensions
+from ..forms.followed_keys import followed_keys, scalings, with_context_letter
 from .attention_data import build_attention
 from .block_data import build_block_diagrams, written_numbers
 from .checkpoint_data import checkpoint_findings
@@ -181,6 +182,7 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
         "example": tour_example(),
         "version": version("llamath"),
         "files": file_formats(),
+        "scalings": scalings(),
         "models": model_data,
     }
 
@@ -197,6 +199,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     facts = fact_sheet(model)
     unmarked_data = {  # columns as wide as their numbers, wrong numbers, and what was searched for
         "design": build_design(model),
+        "followed": followed_keys(model),
         "tour": list(_tour(model)),
         "quiz": _quiz(model),
         "copy": model_texts(model),
@@ -205,7 +208,8 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         },
     }
     with marked() as marks:
-        data = _marked_data(model.replace(), unmarked_data)  # without its count, which is kept
+        # without its count, which is kept
+        data = _marked_data(with_context_letter(model).replace(), unmarked_data)
         limits = {"fixed": fixed_letters(model), "blocks": data.pop("blocks")}
         own: dict[str, Any] = marks.own_data(data)
         return own | {"template": marks.encode(data) | limits}
@@ -232,6 +236,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
         "design": unmarked_data["design"],
+        "followed": unmarked_data["followed"],
         "checkpoint": checkpoint_findings(model),
         "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],

@@ -45,10 +45,24 @@ export const keptKeys: {
 	entries: ReadonlyMap<string, string>;
 } = { like: "", name: "", sizes: "", entries: new Map() };
 
-export function forgetKeptKeys(): void {
-	keptKeys.like = "";
-	keptKeys.entries = new Map();
+const keeping = new Set<() => void>();
+/** Calls back when other keys are kept, until the returned function is called. */
+export function onKeptKeys(act: () => void): () => void {
+	keeping.add(act);
+	return () => void keeping.delete(act);
 }
+
+function keep(kept: Partial<typeof keptKeys>): void {
+	Object.assign(keptKeys, kept);
+	keeping.forEach((act) => act());
+}
+
+export const forgetKeptKeys = (): void =>
+	keep({ like: "", name: "", entries: new Map<string, string>() });
+
+/** Keeps the keys of a config that is typed, of a file or of none. */
+export const keepTyped = (like: string, sizes: string, entries: ReadonlyMap<string, string>) =>
+	keep({ like, sizes, entries });
 
 export const isConfig = (file: File): boolean => /\.json$/i.test(file.name) && !isIndex(file);
 /** An index, also where a browser has numbered a second download. */
@@ -299,7 +313,7 @@ export function openedAs(config: Config, name: string, data: PageData): OpenedCo
 	const { like, design } = known[index]!;
 	const sizes = encodeSizes(dimensions);
 	const entries = neutralKeys(config, design, files.nothing);
-	Object.assign(keptKeys, { like, name, sizes, entries });
+	keep({ like, name, sizes, entries });
 	return { like, sizes };
 }
 

@@ -15,7 +15,7 @@ import {
 	type Edited,
 } from "../../lib/editing";
 import { notation } from "../../lib/expressions";
-import { keptKeys, keysNotFollowed } from "../../lib/files/config";
+import { keepTyped, keptKeys } from "../../lib/files/config";
 import { readTyped, type LineNote } from "../../lib/files/config_notes";
 import type { FormatData } from "../../lib/files/headers";
 import { compactCount, grouped, signed } from "../../lib/format";
@@ -29,15 +29,9 @@ const set = (design: Design, to: Record<string, bigint | boolean>) =>
 
 export function EditPanel({ edited }: { edited: Edited }) {
 	const { edit } = useAppState("edit");
-	const { original, counts, isChanged, broken } = edited;
+	const { original, counts, isChanged, broken, ignored } = edited;
 	const [isPast, setPast] = useState(false);
 	const [isStale, setStale] = useState(false);
-	const [typed, setTyped] = useState<ReadonlyMap<string, string> | null>(null);
-	const kept = keptKeys.like === (state.view === "b" ? "b" : "a") ? keptKeys.entries : null;
-	const ignored = keysNotFollowed(
-		(edit === "text" && typed) || kept || new Map<string, string>(),
-		edited.design,
-	);
 	const end = useRef<HTMLDivElement>(null);
 	useEffect(() => {
 		const observer = new IntersectionObserver(([x]) =>
@@ -94,12 +88,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 				<div class={isChanged || edit === "text" ? "edit-body" : "edit-body unchanged"}>
 					<div class="edit-inputs">
 						{edit === "text" ? (
-							<ConfigText
-								key={original.name}
-								edited={edited}
-								setStale={setStale}
-								setTyped={setTyped}
-							/>
+							<ConfigText key={original.name} edited={edited} setStale={setStale} />
 						) : (
 							<Sliders edited={edited} />
 						)}
@@ -250,12 +239,9 @@ const MOST_IGNORED = 6;
 function ConfigText({
 	edited,
 	setStale,
-	setTyped,
 }: {
 	edited: Edited;
 	setStale: (isStale: boolean) => void;
-	/** Takes the keys of a text that change no weight. */
-	setTyped: (others: ReadonlyMap<string, string>) => void;
 }) {
 	const { design, original, counts, dimensions } = edited;
 	const [text, setText] = useState(counts.config);
@@ -276,8 +262,8 @@ function ConfigText({
 		setNotes(found.notes);
 		setStale(found.notes.length > 0);
 		if (!found.dimensions) return;
-		setTyped(found.others);
 		typed.current = encodeEdit(design, found.dimensions);
+		keepTyped(state.view === "b" ? "b" : "a", typed.current, found.others);
 		change({ sizes: typed.current });
 	};
 	const type = (content: string) => {
@@ -325,5 +311,5 @@ function ConfigText({
 }
 
 /** The title of an edited page. */
-export const editedTitle = ({ original, counts }: Edited): string =>
-	`${original.name}, edited: ${compactCount(counts.total)}`;
+export const editedTitle = ({ original, counts, opened }: Edited): string =>
+	`${opened || `${original.name}, edited`}: ${compactCount(counts.total)}`;

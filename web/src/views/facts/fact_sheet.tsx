@@ -59,11 +59,19 @@ export function Intro({ model }: { model: ModelData }) {
 	const { origin, kinds, description } = factsOf(model);
 	const isAsking = useIsAsking();
 	// an edited model is nobody's publication
-	const isEdited = useContext(Original) !== null;
+	const original = useContext(Original);
+	// it has a name of its own where it is that of a file
+	const isEdited = original?.name === model.name;
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
 	const { title, about = "" } = liveOf(model) ?? {};
-	const from = isEdited ? ["edited"] : title ? [`${model.name}, part of llamath`] : origin;
+	const from = isEdited
+		? ["edited"]
+		: original
+			? ["your file"]
+			: title
+				? [`${model.name}, part of llamath`]
+				: origin;
 	return (
 		<div class="intro">
 			<p class="eyebrow origin">{[...from, kinds.join(", ")].join(" · ")}</p>

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from ....analysis.size.default_context import DEFAULT_CONTEXT
 from ....analysis.size.fit.fit_rules import (
     MAX_COMBINATIONS,
     MAX_HALVINGS,
@@ -44,7 +45,16 @@ from ....analysis.size.memory.inference_memory import (
 from ....analysis.size.memory.speed_limits import compute_dtypes, decode_work, prefill_work
 from ....analysis.storage.memory_line import overhead_bytes
 from ....checkpoint.formats.dtypes import DTYPES
-from ....core.expr import Expr, Json, as_number, floor_div, minimum, round_div, total
+from ....core.expr import (
+    Expr,
+    Json,
+    as_number,
+    choose_if_less,
+    floor_div,
+    minimum,
+    round_div,
+    total,
+)
 from ....core.mixers import RecurrentMixer
 from ....core.tree import fold, fold_blocks
 from ....hardware import DTYPES as RATE_DTYPES
@@ -184,7 +194,7 @@ def sizes(model: FamilyModel, made: Mapping[str, MemoryCalculator]) -> dict[str,
     elements = ElementBytes()
     layouts = _layouts(model, made, elements)
     return {
-        "context": str(start.context),
+        "context": str(_usual_context(model, start)),
         "own": str(model.tree.context or start.context),
         "stated": model.tree.context is not None,
         "notes": {name: list(x.notes) for name, x in made.items() if x.notes},
@@ -200,6 +210,14 @@ def sizes(model: FamilyModel, made: Mapping[str, MemoryCalculator]) -> dict[str,
             "prefill": start.prefill_flops.at(P=Expr.const(0)).to_expression_json(),
         },
     }
+
+
+def _usual_context(model: FamilyModel, start: MemoryCalculator) -> int:
+    """Return the tokens that the sliders begin with; at most the model's context, if that is a
+    number that follows its letter.
+    """
+    own = as_number(model.tree.context or 0)
+    return choose_if_less(own, DEFAULT_CONTEXT, own, DEFAULT_CONTEXT) if own else start.context
 
 
 def _sizes(model: FamilyModel, dtype: str) -> MemoryCalculator | None:
