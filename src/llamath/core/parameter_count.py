@@ -259,7 +259,8 @@ def layer_ranges(
     """Return the layer numbers of these objects, as (first, last, step)."""
     if stack.n > most:
         return ()
-    if stack.n and ids >= {id(x) for x, _ in stack.distinct()}:
+    kinds = stack.distinct()
+    if stack.n and len(ids) >= len(kinds) and ids >= {id(x) for x, _ in kinds}:
         return ((0, as_number(stack.n) - 1, 1),)
     spans: list[tuple[int, int, int]] = []
     for i in (i for i, x in enumerate(stack) if id(x) in ids):

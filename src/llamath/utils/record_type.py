@@ -21,6 +21,7 @@ class Record:
     json_fields: ClassVar[tuple[str, ...]] = ()
     _allowed: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()  # fields without a default
+    _checks: ClassVar[bool] = False  # whether it has a `__post_init__` of its own
 
     def __init_subclass__(cls) -> None:
         own = (
@@ -31,12 +32,14 @@ class Record:
         cls.fields = (*cls.fields, *(name for name in own if name not in cls.fields))
         cls._allowed = frozenset(cls.fields)
         cls._required = frozenset(name for name in cls.fields if not hasattr(cls, name))
+        cls._checks = cls.__post_init__ is not Record.__post_init__
 
     def __init__(self, **values: Any) -> None:
         if not self._required <= values.keys() <= self._allowed:
             raise self._wrong_fields(values)
-        vars(self).update(values)
-        self.__post_init__()
+        self.__dict__.update(values)
+        if self._checks:
+            self.__post_init__()
 
     def _wrong_fields(self, values: Mapping[str, Any]) -> TypeError:
         for name in self.fields:

@@ -335,7 +335,10 @@ class FileWriter:
             name = self._fields[found[0]]
             return f"{owner}.{name}{'_' * (name in taken)}"
 
-        return _SYMBOL.sub(field, unparse(_WithoutBias().visit(tree) if owner == "c" else tree))
+        text = unparse(tree)
+        if owner == "c" and "bias=True" in text:
+            text = unparse(_WithoutBias().visit(tree))
+        return _SYMBOL.sub(field, text)
 
     def _kept(
         self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
