@@ -14,7 +14,7 @@ from ...core.parameter_count import formula_of, sections_of
 from ...core.tree import LETTERS, Block, Stack, fold
 from ...model import FamilyModel
 from ...utils.errors import safe
-from ...utils.record_type import Record
+from ...utils.named_tuple import NamedTuple
 from .checkpoint_names import hf_attributes as attributes_of
 from .checkpoint_names import name_rows, numbered, other_formats, views
 from .class_code import Attribute, ClassCode, names_in
@@ -27,7 +27,7 @@ from .syntax.line_breaks import WIDTH, break_line, with_comment, wrap
 from .syntax.trees import Rewriter, changed, is_same, unparse, walk
 
 
-class FileLine(Record):
+class FileLine(NamedTuple):
     """A line of the file, and what it stands for."""
 
     text: str
@@ -555,7 +555,7 @@ def _has_path(block: Block, names: list[str]) -> bool:
 
 
 def _plain(*lines: str, block: str = "") -> list[FileLine]:
-    return [FileLine(text=x, block=block) for x in lines]
+    return [FileLine(x, block) for x in lines]
 
 
 def _attribute(text: str, made: Attribute, width: int, block: str) -> list[FileLine]:
@@ -630,7 +630,7 @@ def _named_functions(lines: list[FileLine]) -> tuple[list[str], list[FileLine]]:
     used = {x for line in lines if "F." in line.text for x in pattern.findall(line.text)}
     used.update(x for x in _IMPORTED if _uses(text, f"{x}("))
     own = {x.text.split("(")[0].removeprefix("def ") for x in lines if x.text.startswith("def ")}
-    named = (x.replace(text=pattern.sub(r"\1", x.text)) if "F." in x.text else x for x in lines)
+    named = (x._replace(text=pattern.sub(r"\1", x.text)) if "F." in x.text else x for x in lines)
     return sorted(used - own), list(named)
 
 
