@@ -375,7 +375,7 @@ class ModelWriter:
 
     def _note(self, child: Weight | Block | Stack) -> str:
         """Return the comment of a part: its shape and its parameters."""
-        if isinstance(child, Stack) or (isinstance(child, Block) and not is_module(child)):
+        if not isinstance(child, Weight) and not is_module(child):
             return self._size_note(child)
         weight = child if isinstance(child, Weight) else getattr(child, "weight", None)
         if weight is None:
@@ -418,7 +418,7 @@ class ModelWriter:
         """Return the expression that makes a part."""
         if isinstance(child, Weight):
             return self._made_weight(child)
-        if type(child) is Stack:
+        if not isinstance(child, Block):
             made = {id(x): self._made(x) for x, _ in child.distinct()}
             key = "L" if child is self.tree.layers else ""
             count = count_code(child, self.symbols, self.letters, key)
@@ -478,9 +478,9 @@ def _copy_of(function: str, structure: Mapping[str, Any]) -> _Copy:
 
 
 def _blocks_of(child: Weight | Block | Stack) -> list[Block]:
-    if type(child) is Stack:
-        return [x for x, _ in child.distinct()]
-    return [child] if isinstance(child, Block) else []
+    if isinstance(child, Block):
+        return [child]
+    return [] if isinstance(child, Weight) else [x for x, _ in child.distinct()]
 
 
 def _bodies_inside(bodies: Mapping[int, Body], block: Block) -> list[Body]:
