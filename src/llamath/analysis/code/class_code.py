@@ -218,7 +218,11 @@ def variants_by_class(
 ) -> list[ClassCode]:
     """Return the classes of the blocks of one type."""
     groups: dict[Any, list[Variant]] = {}
+    known: dict[Any, list[Variant]] = {}  # by names of attributes, and lines that were written once
     for x in variants:
-        groups.setdefault(x.skeleton if len(variants) > 1 else "", []).append(x)
+        own = (*[y.name for y in x.attributes], id(x.lines))
+        if own not in known:
+            known[own] = groups.setdefault(x.skeleton if len(variants) > 1 else "", [])
+        known[own].append(x)
     first = variants[0]
     return [ClassCode(name(first, x[0], i), x) for i, x in enumerate(groups.values())]
