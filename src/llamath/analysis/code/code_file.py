@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...checkpoint.naming.scheme import Scheme
-from ...core.parameter_count import formula_of, sections_of
+from ...core.parameter_count import formula_symbols, sections_of
 from ...core.tree import LETTERS, Block, Stack, fold
 from ...model import FamilyModel
 from ...utils.errors import safe
@@ -233,7 +233,7 @@ class FileWriter:
         partial = [_in_docstring(f"{x[0].upper()}{x[1:]}.") for x in partial]
         lines += [y for x in partial for y in (*wrap(x), "")]
         buffers = f", {self.buffers:,} of them in buffers" if self.buffers else ""
-        formula = formula_of(sections_of(model.tree)).symbols
+        formula = formula_symbols(sections_of(model.tree))
         lines += [*wrap(f"Parameters: {formula} = {n:,}{buffers}."), ""]
         has_keys = re.search(rf"\(B, {keys}\b", text)
         up_to_now = f", {keys} tokens up to now, those in the cache included" if has_keys else ""
