@@ -615,6 +615,15 @@ except SystemExit as ended:
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=600)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_plain_call_says_that_the_disk_is_full() -> None:
+    command = [sys.executable, "-m", "llamath", "code", "gpt2"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=600)
+    error = b"error: cannot write the output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, error)
+
+
 def test_plain_call_that_fails_is_that_of_the_command() -> None:
     plain, command = run_program("code", "grok-2"), run_program("code", "grok-2", "--form", "torch")
     assert plain.returncode == command.returncode == 2 and not plain.stdout

@@ -209,7 +209,17 @@ class Expr(_Written):
     @property
     def letters(self) -> dict[str, int]:
         """The dimensions in it, with their values; not those that an alias stands for."""
-        return {atom.symbol: atom.value for atom in self._leaves() if isinstance(atom, Letter)}
+        found: dict[str, int] = {}
+        for monomial in self.terms:
+            for atom in monomial:
+                if type(atom) is Letter:
+                    found[atom.symbol] = atom.value
+                elif isinstance(atom, Call):
+                    for argument in atom.arguments:
+                        found |= argument.letters
+                elif isinstance(atom, Group):
+                    found |= _content(atom).letters
+        return found
 
     @cached_property
     def symbols(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ stored buffers included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..utils.record_type import Record
@@ -259,7 +259,8 @@ def layer_ranges(
     """Return the layer numbers of these objects, as (first, last, step)."""
     if stack.n > most:
         return ()
-    if stack.n and ids >= {id(x) for x, _ in stack.distinct()}:
+    kinds = stack.distinct()
+    if stack.n and len(ids) >= len(kinds) and ids >= {id(x) for x, _ in kinds}:
         return ((0, as_number(stack.n) - 1, 1),)
     spans: list[tuple[int, int, int]] = []
     for i in (i for i, x in enumerate(stack) if id(x) in ids):
@@ -272,27 +273,48 @@ def layer_ranges(
 
 def formula_of(sections: Iterable[Section]) -> Formula:
     """Return the parameters of sections as a closed formula."""
-    symbols: list[str] = []
-    numbers: list[str] = []
     letters: dict[str, int] = {}
-    value = 0
-    for section in sections:
-        inner = section.formula
-        if not inner:
-            continue
-        times = Expr.const(section.times)
-        plain = times == 1 and not times.atoms
-        count = f"({times.symbol})" if len(times.terms) > 1 else times.symbol
-        letters_inside, numbers_inside = inner.symbol, inner.numbers
-        if len(inner.terms) > 1:
-            letters_inside, numbers_inside = f"({letters_inside})", f"({numbers_inside})"
-        symbols.append(inner.symbol if plain else f"{count}·{letters_inside}")
-        numbers.append(inner.numbers if plain else f"{times}·{numbers_inside}")
+    value, terms = 0, _terms(sections)
+    for times, inner in terms:
         letters |= inner.atoms | times.atoms
         value += as_number(times) * as_number(inner)
     return Formula(
-        symbols=" + ".join(symbols) or "0",
-        numbers=" + ".join(numbers) or "0",
+        symbols=_written_sum(terms, _symbol, _symbol_of_times),
+        numbers=_written_sum(terms, lambda x: x.numbers, str),
         letters=letters,
         value=value,
     )
+
+
+def formula_symbols(sections: Iterable[Section]) -> str:
+    """Return the parameters of sections as a closed formula in letters."""
+    return _written_sum(_terms(sections), _symbol, _symbol_of_times)
+
+
+_Terms = list[tuple[Expr, Expr]]
+
+
+def _terms(sections: Iterable[Section]) -> _Terms:
+    """Return how often there is each section with parameters, and its parameters."""
+    return [(Expr.const(x.times), inner) for x in sections if (inner := x.formula)]
+
+
+def _written_sum(
+    terms: _Terms, write: Callable[[Expr], str], write_times: Callable[[Expr], str]
+) -> str:
+    parts = []
+    for times, inner in terms:
+        text = write(inner)
+        if times != 1 or times.atoms:
+            text = f"({text})" if len(inner.terms) > 1 else text
+            text = f"{write_times(times)}·{text}"
+        parts.append(text)
+    return " + ".join(parts) or "0"
+
+
+def _symbol(x: Expr) -> str:
+    return x.symbol
+
+
+def _symbol_of_times(x: Expr) -> str:
+    return f"({x.symbol})" if len(x.terms) > 1 else x.symbol

@@ -346,7 +346,7 @@ def _blocks_inside(block: Block, depth: int) -> Iterator[FoldedBlock]:
     for name, child in block.children:
         if isinstance(child, Block):
             yield from _fold_inside(name, child, (1, 1), depth)
-        elif isinstance(child, Stack):
+        elif type(child) is Stack:
             for x, n, active in child.uses():
                 yield from _fold_inside(f"{name}.{LETTERS[depth]}", x, (n, active), depth + 1)
 

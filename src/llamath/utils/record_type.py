@@ -21,22 +21,22 @@ class Record:
     json_fields: ClassVar[tuple[str, ...]] = ()
     _allowed: ClassVar[frozenset[str]] = frozenset()
     _required: ClassVar[frozenset[str]] = frozenset()  # fields without a default
+    _checks: ClassVar[bool] = False  # whether it has a `__post_init__` of its own
 
     def __init_subclass__(cls) -> None:
-        own = (
-            name
-            for name, kind in cls.__dict__.get("__annotations__", {}).items()
-            if "ClassVar" not in str(kind)
-        )
-        cls.fields = (*cls.fields, *(name for name in own if name not in cls.fields))
-        cls._allowed = frozenset(cls.fields)
-        cls._required = frozenset(name for name in cls.fields if not hasattr(cls, name))
+        fields, kinds = cls.fields, cls.__dict__.get("__annotations__", {})
+        if own := [x for x, y in kinds.items() if "ClassVar" not in str(y) and x not in fields]:
+            cls.fields = fields = (*fields, *own)
+            cls._allowed = frozenset(fields)
+        cls._required = frozenset([x for x in fields if not hasattr(cls, x)])
+        cls._checks = cls.__post_init__ is not Record.__post_init__
 
     def __init__(self, **values: Any) -> None:
         if not self._required <= values.keys() <= self._allowed:
             raise self._wrong_fields(values)
-        vars(self).update(values)
-        self.__post_init__()
+        self.__dict__.update(values)
+        if self._checks:
+            self.__post_init__()
 
     def _wrong_fields(self, values: Mapping[str, Any]) -> TypeError:
         for name in self.fields:

@@ -15,7 +15,7 @@ from ...utils.named_tuple import NamedTuple
 from .forward_code import Line
 from .recorded_code import Body
 from .symbols import DIM, NUMBER, is_dimension, is_number, outline_of, tag_of
-from .syntax.trees import changed, is_same, parse, unparse, walk
+from .syntax.trees import changed, inner_nodes, is_same, parse, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,14 +199,8 @@ def _add_names(tree: ast.AST, found: dict[str, None]) -> None:
     if isinstance(tree, ast.Name):
         found[tree.id] = None
         return
-    own = vars(tree)
-    for name in tree._fields:
-        value = own.get(name)
-        if isinstance(value, ast.AST):
-            _add_names(value, found)
-        elif type(value) is list:
-            for child in value:
-                _add_names(child, found)
+    for inner in inner_nodes(tree):
+        _add_names(inner, found)
 
 
 def _general(shapes: list[str]) -> str:
@@ -224,7 +218,11 @@ def variants_by_class(
 ) -> list[ClassCode]:
     """Return the classes of the blocks of one type."""
     groups: dict[Any, list[Variant]] = {}
+    known: dict[Any, list[Variant]] = {}  # by names of attributes, and lines that were written once
     for x in variants:
-        groups.setdefault(x.skeleton if len(variants) > 1 else "", []).append(x)
+        own = (*[y.name for y in x.attributes], id(x.lines))
+        if own not in known:
+            known[own] = groups.setdefault(x.skeleton if len(variants) > 1 else "", [])
+        known[own].append(x)
     first = variants[0]
     return [ClassCode(name(first, x[0], i), x) for i, x in enumerate(groups.values())]

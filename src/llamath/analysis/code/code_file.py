@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...checkpoint.naming.scheme import Scheme
-from ...core.parameter_count import formula_of, sections_of
+from ...core.parameter_count import formula_symbols, sections_of
 from ...core.tree import LETTERS, Block, Stack, fold
 from ...model import FamilyModel
 from ...utils.errors import safe
-from ...utils.record_type import Record
+from ...utils.named_tuple import NamedTuple
 from .checkpoint_names import hf_attributes as attributes_of
 from .checkpoint_names import name_rows, numbered, other_formats, views
 from .class_code import Attribute, ClassCode, names_in
@@ -27,7 +27,7 @@ from .syntax.line_breaks import WIDTH, break_line, with_comment, wrap
 from .syntax.trees import Rewriter, changed, is_same, unparse, walk
 
 
-class FileLine(Record):
+class FileLine(NamedTuple):
     """A line of the file, and what it stands for."""
 
     text: str
@@ -233,7 +233,7 @@ class FileWriter:
         partial = [_in_docstring(f"{x[0].upper()}{x[1:]}.") for x in partial]
         lines += [y for x in partial for y in (*wrap(x), "")]
         buffers = f", {self.buffers:,} of them in buffers" if self.buffers else ""
-        formula = formula_of(sections_of(model.tree)).symbols
+        formula = formula_symbols(sections_of(model.tree))
         lines += [*wrap(f"Parameters: {formula} = {n:,}{buffers}."), ""]
         has_keys = re.search(rf"\(B, {keys}\b", text)
         up_to_now = f", {keys} tokens up to now, those in the cache included" if has_keys else ""
@@ -335,7 +335,10 @@ class FileWriter:
             name = self._fields[found[0]]
             return f"{owner}.{name}{'_' * (name in taken)}"
 
-        return _SYMBOL.sub(field, unparse(_WithoutBias().visit(tree) if owner == "c" else tree))
+        text = unparse(tree)
+        if owner == "c" and "bias=True" in text:
+            text = unparse(_WithoutBias().visit(tree))
+        return _SYMBOL.sub(field, text)
 
     def _kept(
         self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
@@ -552,7 +555,7 @@ def _has_path(block: Block, names: list[str]) -> bool:
 
 
 def _plain(*lines: str, block: str = "") -> list[FileLine]:
-    return [FileLine(text=x, block=block) for x in lines]
+    return [FileLine(x, block) for x in lines]
 
 
 def _attribute(text: str, made: Attribute, width: int, block: str) -> list[FileLine]:
@@ -627,7 +630,7 @@ def _named_functions(lines: list[FileLine]) -> tuple[list[str], list[FileLine]]:
     used = {x for line in lines if "F." in line.text for x in pattern.findall(line.text)}
     used.update(x for x in _IMPORTED if _uses(text, f"{x}("))
     own = {x.text.split("(")[0].removeprefix("def ") for x in lines if x.text.startswith("def ")}
-    named = (x.replace(text=pattern.sub(r"\1", x.text)) if "F." in x.text else x for x in lines)
+    named = (x._replace(text=pattern.sub(r"\1", x.text)) if "F." in x.text else x for x in lines)
     return sorted(used - own), list(named)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...model import FamilyModel
 from ...render.report import Report
 from ...utils.errors import LlamathError, nearest, safe
+from ...utils.record_type import encode_json
 from .checkpoint_names import scheme_of_files
 from .code_file import FileLine, FileWriter
 
@@ -42,7 +43,7 @@ class CodeReport(Report):
     @property
     def lines(self) -> list[dict[str, Any]]:
         """Each line with the part of the file that it is in, its operations, and its weights."""
-        return [{"line": i, **x.to_json()} for i, x in enumerate(self.code, 1)]
+        return [{"line": i, **encode_json(x)} for i, x in enumerate(self.code, 1)]
 
     @property
     def summary(self) -> str:

@@ -281,10 +281,9 @@ class ForwardWriter:
         known = self.body.names.get(id(c.results[0]), (9, ""))
         indent = 8 + 4 + 4 * len(c.results)
         target = known[1] if known[0] == 0 and len(c.results) == 1 else ""
-        value = self._fitted(
-            lambda: self.expression(c), iter_nodes(c.arguments.values()), indent, target, _hints(c)
-        )
-        made = [c, *self._made_inline(iter_nodes(c.arguments.values()))]
+        inputs = iter_nodes(c.arguments.values())
+        value = self._fitted(lambda: self.expression(c), inputs, indent, target, _hints(c))
+        made = [c, *self._made_inline(inputs)]
         used = [r for r in c.results if self._uses.get(id(r))]
         names = [self._name(r, hint) if r in used else "_" for r in c.results]
         if len(names) == 1 and c.op == "add" and _is_sum_of_name(value):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...core.expr import Expr, Letter, Power
+from ...core.expr import Expr, Letter
 from ..graph.node import Node, UsedWeight
 from .operation_code import USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, is_module
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .model_code import ModelWriter
 
 Signature = tuple[Any, ...]
-_PLAIN = (str, bool, int, float, type(None))
+_PLAIN = frozenset({str, bool, int, float, type(None)})
 
 
 def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str], list[str]]:
@@ -76,12 +76,15 @@ class _Reader:
         return tuple([self._value(x) for x in values])
 
     def _value(self, x: Any) -> Any:
-        if isinstance(x, Node):
+        kind = type(x)
+        if kind is Node:
             known = self._nodes.get(id(x))
             if known is not None:
                 return known
             self._nodes[id(x)] = len(self._nodes)
             return self._body.names.get(id(x)), x.width, self._values(x.shape)
+        if kind in _PLAIN:
+            return kind, x
         if isinstance(x, Expr):
             if id(x) not in self._known:
                 self._known[id(x)] = self._size(x)
@@ -94,7 +97,7 @@ class _Reader:
             return x.tag, x
         if isinstance(x, tuple | list):
             return self._values(x)
-        return (type(x), x) if isinstance(x, _PLAIN) and not isinstance(x, Power) else id(x)
+        return id(x)
 
     def _size(self, x: Expr) -> Signature:
         """Return a size: its letters and its value by number, what else is in it as it is."""

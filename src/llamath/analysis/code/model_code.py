@@ -37,17 +37,16 @@ class Options(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """A forward pass, what its signature leaves out, and the letters that its lines mention."""
+    """A forward pass, and what its signature leaves out."""
 
     forward: ForwardWriter
     letters: list[str]
     kinds: list[str]
-    mentioned: set[str]
 
     def lines(self, letters: list[str], kinds: list[str]) -> list[Line] | None:
         """Return the lines of a forward pass of the same signature; None if they are others."""
-        pairs = zip(self.letters, letters, strict=True)
-        if not self.mentioned.isdisjoint([x for x, y in pairs if x != y]):
+        others = [x for x, y in zip(self.letters, letters, strict=True) if x != y]
+        if others and not mentioned(self.forward.lines).isdisjoint(others):
             return None
         if kinds == self.kinds:
             return self.forward.lines
@@ -83,6 +82,7 @@ class ModelWriter:
         self.shifted_norms = False
         self._forwards: dict[Signature, _Written] = {}
         self._sizes: dict[int, int] = {}
+        self._axes: dict[int, tuple[Any, str, str]] = {}  # by size, which it keeps
         self._made_parts: dict[int, tuple[ast.expr, str]] = {}  # by part, with its comment
         self._reads: dict[int, tuple[str, ...]] = {}
         self._own_reads: dict[int, tuple[str, ...]] = {}
@@ -108,18 +108,19 @@ class ModelWriter:
 
     def shape(self, shape: Any) -> str:
         """Return a shape in letters and in numbers; in letters alone if it is (B, T, d)."""
-        letters = [self._axis(x) for x in shape]
-        numbers = [
-            text if isinstance(x, Expr) and x.variables else str(int(x))
-            for x, text in zip(shape, letters, strict=True)
-        ]
+        axes = [self._axes.get(id(x)) or self._axis(x) for x in shape]
+        letters, numbers = [x for _, x, _ in axes], [x for _, _, x in axes]
         text = f"({', '.join(letters)})"
         plain = letters == numbers or letters in ([*letters[:2], "d"], ["tokens", "d"])
         return text if plain else f"{text} = ({', '.join(numbers)})"
 
-    def _axis(self, x: Any) -> str:
+    def _axis(self, x: Any) -> tuple[Any, str, str]:
+        """Return a size with its text in letters and in numbers."""
         text = x.symbol if isinstance(x, Expr) else str(x)
-        return "tokens" if text.startswith(self._all_tokens) else text
+        text = "tokens" if text.startswith(self._all_tokens) else text
+        number = text if isinstance(x, Expr) and x.variables else str(int(x))
+        self._axes[id(x)] = found = x, text, number
+        return found
 
     def options_of(self, use: Use) -> Options:
         """Return which options of a function this model uses."""
@@ -298,29 +299,30 @@ class ModelWriter:
             groups.setdefault(type(body.block).__name__, []).append(body)
         root = type(self.tree).__name__
         waiting = [x for x in groups if x != root]
+        inside = {x: self._kinds_inside(groups[x]) - {x} for x in waiting}
         done: set[str] = set()
         while waiting:
-            ready = next((x for x in waiting if self._is_ready(groups[x], done)), waiting[0])
+            ready = next((x for x in waiting if inside[x] <= done), waiting[0])
             waiting.remove(ready)
             done.add(ready)
             self._add(ready, groups[ready])
         self._add("Model", groups[root])
 
-    def _is_ready(self, bodies: list[Body], done: set[str]) -> bool:
+    def _kinds_inside(self, bodies: list[Body]) -> set[str]:
+        """Return the types of the blocks that these call or have inside them."""
         inner = {
             type(c.block.block).__name__
             for x in bodies
             for c in x.calls
             if c.block is not None and id(c.block.block) in self.record.bodies
         }
-        inner |= {
+        return inner | {
             type(x).__name__
             for body in bodies
             for _, child in body.block.children
             for x in _blocks_of(child)
             if id(x) in self.record.bodies
         }
-        return inner - {type(bodies[0].block).__name__} <= done
 
     def _add(self, kind: str, bodies: list[Body]) -> None:
         outlines = [outline(x) for x in bodies] if len(bodies) > 1 else [()]
@@ -368,13 +370,12 @@ class ModelWriter:
         forward = ForwardWriter(body, self)
         forward.write()
         if not alone and known is None:
-            own = mentioned(forward.lines)
-            self._forwards[key] = _Written(forward, letters, kinds, own)
+            self._forwards[key] = _Written(forward, letters, kinds)
         return forward.inputs, forward.lines
 
     def _note(self, child: Weight | Block | Stack) -> str:
         """Return the comment of a part: its shape and its parameters."""
-        if isinstance(child, Stack) or (isinstance(child, Block) and not is_module(child)):
+        if not isinstance(child, Weight) and not is_module(child):
             return self._size_note(child)
         weight = child if isinstance(child, Weight) else getattr(child, "weight", None)
         if weight is None:
@@ -417,7 +418,7 @@ class ModelWriter:
         """Return the expression that makes a part."""
         if isinstance(child, Weight):
             return self._made_weight(child)
-        if isinstance(child, Stack):
+        if not isinstance(child, Block):
             made = {id(x): self._made(x) for x, _ in child.distinct()}
             key = "L" if child is self.tree.layers else ""
             count = count_code(child, self.symbols, self.letters, key)
@@ -477,9 +478,9 @@ def _copy_of(function: str, structure: Mapping[str, Any]) -> _Copy:
 
 
 def _blocks_of(child: Weight | Block | Stack) -> list[Block]:
-    if isinstance(child, Stack):
-        return [x for x, _ in child.distinct()]
-    return [child] if isinstance(child, Block) else []
+    if isinstance(child, Block):
+        return [child]
+    return [] if isinstance(child, Weight) else [x for x, _ in child.distinct()]
 
 
 def _bodies_inside(bodies: Mapping[int, Body], block: Block) -> list[Body]:

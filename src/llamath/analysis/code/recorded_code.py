@@ -78,7 +78,7 @@ class Placed:
             value = UsedWeight(path=path, weight=value)
         elif isinstance(value, Block):
             value = Placed(value, path, self._reads)
-        elif isinstance(value, Stack):
+        elif type(value) is Stack:
             value = PlacedStack(value, path, self._reads)
         elif isinstance(value, float) and not isinstance(value, Power):
             value = NamedFloat(value, name)

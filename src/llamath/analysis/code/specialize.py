@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, cached_property
 from math import inf
@@ -52,13 +51,12 @@ def support_sources() -> Mapping[str, Source]:
     for name in sorted(x for x in os.listdir(folder) if x.endswith(".py")):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             text = file.read()
-        _, *parts = _DEFINITION.split(text)
-        for start, own, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
-            found[own] = Source(f"{start}{own}{rest}", name.removesuffix(".py"))
+        for part in text.rstrip().split("\n\n\n"):
+            kind, _, rest = part.partition(" ")
+            if kind in ("def", "class"):
+                own = rest.partition("(")[0].partition(":")[0]
+                found[own] = Source(part, name.removesuffix(".py"))
     return found
-
-
-_DEFINITION = re.compile(r"^((?:def|class) )(\w+)", re.MULTILINE)
 
 
 class Specialization:

@@ -25,6 +25,7 @@ class Symbols:
     def __init__(self) -> None:
         self.letters: dict[str, int] = {}
         self.numbers: dict[str, tuple[str, Any]] = {}  # by name: tag and value
+        self._trees: dict[int, tuple[Expr, ast.expr]] = {}  # by dimension, which it keeps
 
     def number(self, value: Any, tag: str = "") -> ast.expr:
         """Return a number; one with a tag becomes a field of the config."""
@@ -45,7 +46,10 @@ class Symbols:
         """Return a dimension as an expression of its letters."""
         if not isinstance(x, Expr):
             return ast.Constant(int(x))
-        return self._tree(x)
+        known = self._trees.get(id(x))
+        if known is None:
+            known = self._trees[id(x)] = x, self._tree(x)
+        return known[1]
 
     def power(self, x: Power, tag: str = "") -> ast.expr:
         """Return a number that follows from dimensions as an expression of these."""

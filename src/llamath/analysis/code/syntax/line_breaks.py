@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 WIDTH = 100
-_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_OPENING = "([{"
 
 
 def with_comment(code: str, comment: str, column: int = 0) -> str:
@@ -69,11 +70,12 @@ def _rows(parts: list[str], indent: int) -> list[str]:
 def _brackets(line: str) -> tuple[int, int] | None:
     """Return the places of the last outermost pair of brackets with something inside."""
     depth, first, found = 0, -1, None
-    for i, char in enumerate(line):
-        if char in _PAIRS:
+    for x in re.finditer(r"[()\[\]{}]", line):
+        i = x.start()
+        if x[0] in _OPENING:
             first = i if not depth else first
             depth += 1
-        elif char in _PAIRS.values():
+        else:
             depth -= 1
             if not depth and i - first > 20:
                 found = (first, i)
@@ -83,11 +85,12 @@ def _brackets(line: str) -> tuple[int, int] | None:
 def _split(text: str) -> Iterator[str]:
     """Yield the parts between commas that are outside of brackets."""
     depth, start = 0, 0
-    for i, char in enumerate(text):
-        depth += (char in _PAIRS) - (char in _PAIRS.values())
-        if char == "," and not depth:
-            yield text[start:i].strip()
-            start = i + 1
+    for x in re.finditer(r"[()\[\]{},]", text):
+        if x[0] != ",":
+            depth += 1 if x[0] in _OPENING else -1
+        elif not depth:
+            yield text[start : x.start()].strip()
+            start = x.end()
     if rest := text[start:].strip():
         yield rest
 
@@ -95,9 +98,10 @@ def _split(text: str) -> Iterator[str]:
 def _split_words(text: str) -> Iterator[str]:
     """Yield the parts of a comprehension or a choice: before `for`, `if` and `else`."""
     depth, start = 0, 0
-    for i, char in enumerate(text):
-        depth += (char in _PAIRS) - (char in _PAIRS.values())
-        if char == " " and not depth and text[i + 1 :].startswith(("for ", "if ", "else ")):
-            yield text[start:i].strip()
-            start = i + 1
+    for x in re.finditer(r"[()\[\]{}]| (?=for |if |else )", text):
+        if x[0] != " ":
+            depth += 1 if x[0] in _OPENING else -1
+        elif not depth:
+            yield text[start : x.start()].strip()
+            start = x.end()
     yield text[start:].strip()

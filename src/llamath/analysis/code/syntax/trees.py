@@ -14,6 +14,8 @@ from operator import is_not, itemgetter
 from typing import Any, TypeVar
 
 N = TypeVar("N", bound=ast.AST)
+_TEXT = "_text"
+"""Attribute of a call with its text, which it keeps."""
 
 
 @lru_cache(maxsize=512)
@@ -38,7 +40,9 @@ def part_of(owner: str, path: str) -> ast.expr:
 def changed(node: N, **fields: Any) -> N:
     """Return a copy of a node with other fields."""
     made = type(node).__new__(type(node))
-    vars(made).update(vars(node), **fields)
+    into = vars(made)
+    into.update(vars(node), **fields)
+    into.pop(_TEXT, None)
     return made
 
 
@@ -142,7 +146,7 @@ def _filler_or_none(node: Any, names: frozenset[str]) -> _Filler | None:
     if not fields:
         return None
     kind: type[ast.AST] = type(node)
-    own = vars(node)
+    own = {k: v for k, v in vars(node).items() if k != _TEXT}
 
     def filled(values: Mapping[str, Any]) -> Any:
         made = kind.__new__(kind)
@@ -253,9 +257,14 @@ def _attribute(x: ast.Attribute, _: int) -> str:
 
 
 def _call(x: ast.Call, _: int) -> str:
-    given = [_text(y) for y in x.args]
-    given += [f"{y.arg}={_text(y.value)}" if y.arg else f"**{_text(y.value)}" for y in x.keywords]
-    return f"{_text(x.func, _ATOM)}({', '.join(given)})"
+    kept: str | None = vars(x).get(_TEXT)
+    if kept is None:
+        given = [_text(y) for y in x.args]
+        given += [
+            f"{y.arg}={_text(y.value)}" if y.arg else f"**{_text(y.value)}" for y in x.keywords
+        ]
+        kept = vars(x)[_TEXT] = f"{_text(x.func, _ATOM)}({', '.join(given)})"
+    return kept
 
 
 def _tuple(x: ast.Tuple, outer: int) -> str:
