@@ -9,6 +9,7 @@ import { formula } from "../../lib/derivation";
 import { Original } from "../../lib/editing";
 import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
+import { useGuide } from "../../lib/guide";
 import { liveViews } from "../../lib/live_views";
 import { lettersOf, type Question } from "../../lib/question";
 import { reveal } from "../../lib/reveal";
@@ -127,6 +128,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const [isPlaying, setPlaying] = useState(false);
 	const isNarrow = useMedia("(max-width: 700px)");
 	const isPaired = useMedia("(min-width: 701px) and (max-width: 1399px)");
+	useGuide("tour");
 	useLayoutEffect(() => {
 		open(model, stop, isFirst.current);
 		isFirst.current = false;
