@@ -634,10 +634,11 @@ function OpenLayer({
 	);
 	const layout = useLayerLayout({ ...props, other });
 	// no slider changes the picture
-	const picture = useMemo(
-		() => <LayerPicture {...props} layout={layout} label={drawn.name} />,
-		[layout, drawn.name, props.walked, props.cachedCells, asking === null],
+	const same = useMemo(
+		() => ({ ...props, layout }),
+		[layout, props.walked, props.cachedCells, asking === null],
 	);
+	const picture = <LayerPicture {...same} label={drawn.name} />;
 	return <>{layout.width > props.width + 1 && !isAsking ? list : picture}</>;
 }
 

@@ -19,7 +19,7 @@ import { useMedia } from "../../lib/use_media";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { AskedQuestion } from "./question";
-import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
+import { LitSteps, NO_STEPS, stopAt, tourOf, type TourStop } from "./tour_stops";
 import { Shapes } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
@@ -68,7 +68,7 @@ export function WithTour({ model, children }: { model: ModelData; children: Comp
 	const state = useAppState("tour");
 	const index = stopAt(model, state.tour);
 	const lit = useMemo(
-		() => new Set(index === null ? [] : tourOf(model)[index]!.steps),
+		() => (index === null ? NO_STEPS : new Set(tourOf(model)[index]!.steps)),
 		[model, index],
 	);
 	return <LitSteps.Provider value={lit}>{children}</LitSteps.Provider>;
