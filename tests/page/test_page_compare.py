@@ -304,17 +304,18 @@ def test_bars_of_both_models_are_in_one_scale(
     browser: Any, tmp_path: Path, pair: tuple[str, str]
 ) -> None:
     """A layer, and an embedding that is not drawn broken, are as high as their parameters, in both."""
-    heights = """[...document.querySelectorAll('#pictures .skyline')].map((x) => {
-      const last = [...x.querySelectorAll('[data-bar]')].at(-1);
-      const parts = [last, x.querySelector('[data-part-name] rect:not(.hit)')];
+    heights = """(kinds) => [...document.querySelectorAll('#pictures .skyline')].map((x, i) => {
+      const bars = x.querySelector(`[data-bars="${kinds[i]}"]`);
+      const parts = [bars, x.querySelector('[data-part-name] path')];
       return parts.map((y) => y.getBBox().height);
     })"""
-    with Tab(browser, tmp_path, page_of(*pair), width=1440) as tab:
-        shown = tab.evaluate(heights)
     plates = [x["plate"] for x in data_of(*pair)["models"]]
+    kinds = [x["order"][-1][0] for x in plates]
+    with Tab(browser, tmp_path, page_of(*pair), width=1440) as tab:
+        shown = tab.evaluate(heights, kinds)
     scales = []
-    for plate, found in zip(plates, shown, strict=True):
-        last = int(plate["kinds"][plate["order"][-1][0]]["sizes"]["parameters"])
+    for plate, kind, found in zip(plates, kinds, shown, strict=True):
+        last = int(plate["kinds"][kind]["sizes"]["parameters"])
         scales += [last / found[0], int(plate["before"][0]["parameters"]) / found[1]]
     assert scales == pytest.approx([scales[0]] * 4, rel=0.02)
 

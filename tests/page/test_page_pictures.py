@@ -100,8 +100,8 @@ def page_of(picture: Picture, folder: Path, gallery: Path) -> Path:
 MUTATIONS = {
     "another colour": "(all) => { all.find((x) => x.matches('rect, path')).style.fill = 'var(--c-vision)'; }",
     "a shape is missing": "(all) => { all.findLast((x) => x.matches('rect, path, circle')).remove(); }",
-    "a shape is moved": "(all) => { const x = all.find((x) => x.matches('rect')); x.setAttribute('x', Number(x.getAttribute('x')) + 2); }",
-    "a shape is larger": "(all) => { const x = all.find((x) => x.matches('rect')); x.setAttribute('height', Number(x.getAttribute('height')) + 2); }",
+    "a shape is moved": "(all) => { const x = all.find((x) => x.matches('rect:not(.hit)')); x.setAttribute('x', Number(x.getAttribute('x')) + 2); }",
+    "a shape is larger": "(all) => { const x = all.find((x) => x.matches('rect:not(.hit)')); x.setAttribute('height', Number(x.getAttribute('height')) + 2); }",
     "labels are swapped": """(all) => {
       const [a, ...rest] = all.filter((x) => x.matches('text'));
       const b = rest.find((x) => x.textContent !== a.textContent);

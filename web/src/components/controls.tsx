@@ -149,7 +149,7 @@ export function WholeNumber({ id, label, unit, value, max, set }: NumberProps) {
 				onBlur={() => setText(grouped(value))}
 			/>
 			<span class="control-note" id={`${id}-note`} role="status">
-				{isValid ? "" : "a whole number such as 8192 or 8k"}
+				{isValid ? null : "a whole number such as 8192 or 8k"}
 			</span>
 		</span>
 	);

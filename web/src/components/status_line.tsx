@@ -15,7 +15,7 @@ export function StatusLine() {
 	show = setText;
 	return (
 		<p class="status-line" role="status">
-			{text}
+			{text || null}
 		</p>
 	);
 }

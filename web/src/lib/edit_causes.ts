@@ -53,16 +53,14 @@ export function editCauses(design: Design, from: Dimensions, to: Dimensions): Ed
 	let now: Dimensions = { ...a, values: { ...a.values } };
 	const causes: EditCause[] = [];
 	const step = (kind: string, label: string, next: Dimensions, lines: string[][]) => {
-		const [before, after] = [groupsOf(now), groupsOf(next)];
+		const before = now;
+		const [own, other] = [groupsOf(before), groupsOf(next)];
 		const sign = isReversed ? -1n : 1n;
-		const groups = [...new Set([...before.keys(), ...after.keys()])]
-			.map((x): [string, bigint] => [
-				x,
-				sign * ((after.get(x) ?? 0n) - (before.get(x) ?? 0n)),
-			])
+		const groups = [...new Set([...own.keys(), ...other.keys()])]
+			.map((x): [string, bigint] => [x, sign * ((other.get(x) ?? 0n) - (own.get(x) ?? 0n))])
 			.filter((x) => x[1]);
-		const delta = sign * (totalOf(next) - totalOf(now));
-		const form = formOf(now.tied);
+		const delta = sign * (totalOf(next) - totalOf(before));
+		const form = formOf(before.tied);
 		if (delta)
 			causes.push({
 				kind,
@@ -71,12 +69,15 @@ export function editCauses(design: Design, from: Dimensions, to: Dimensions): Ed
 				where: "",
 				delta: String(delta),
 				groups: groups.map(([group, n]) => [group, String(n)]),
-				of: [
-					...lines,
-					[notation(form, now.values, false), grouped(totalOf(now))],
-					[notation(formOf(next.tied), next.values, false), grouped(totalOf(next))],
-					["difference", signed(delta)],
-				],
+				// written out when it is asked for
+				get of() {
+					return [
+						...lines,
+						[notation(form, before.values, false), grouped(totalOf(before))],
+						[notation(formOf(next.tied), next.values, false), grouped(totalOf(next))],
+						["difference", signed(delta)],
+					];
+				},
 			});
 		now = next;
 	};

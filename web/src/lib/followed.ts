@@ -1,6 +1,7 @@
 // What of a model's data does not follow from its letters alone, and is left out where they change:
 // what is searched for, texts in columns, and types and splits that depend on divisibility.
 import type { ModelData } from "./data";
+import { lazilyWith } from "./lazily";
 
 /** Left out of every model with other letters. */
 const SEARCHED = ["tour", "copy", "posters", "parallel", "checkpoint", "live"];
@@ -128,9 +129,45 @@ export function followed(data: ModelData, original: ModelData, blocks: Blocks): 
 	const layers = made.plate.order.reduce((n, [, times]) => n + times, 0);
 	if (String(layers) !== made.attention.of)
 		throw new Error(`the arrangement of ${made.attention.of} layers is not known`);
-	const formats = unknownFormats(made, own, blocks);
-	const { sizes, attention } = made;
 	const isWhole = made.attention.of === own.attention.of;
+	const formats = once(() => unknownFormats(made, own, blocks));
+	const sameRopes = once(() =>
+		made.attention.ropes.every((x, i) => x.dim === own.attention.ropes[i]!.dim),
+	);
+	const makers = {
+		// the bytes of experts are numbers of the original
+		experts: () => null,
+		facts: () => ({
+			...made.facts,
+			weights: made.facts.weights.filter((x) => !formats().has(x.dtype)),
+		}),
+		tiles: () =>
+			made.tiles.map((x) => lazilyWith(x, { kept: () => without(x.kept, formats()) })),
+		layers: () => layersOf(made, formats()),
+		attention: () => ({
+			...made.attention,
+			alternatives: [],
+			ropes: sameRopes() ? made.attention.ropes : [],
+			kinds: made.attention.kinds.map((x) => (sameRopes() ? x : { ...x, rope: null })),
+		}),
+		sizes: () => sizesOf(made, own, formats(), isWhole),
+	};
+	return lazilyWith(made, makers, SEARCHED) as unknown as ModelData;
+}
+
+function once<T>(make: () => T): () => T {
+	let found: { value: T } | undefined;
+	return () => (found ??= { value: make() }).value;
+}
+
+/** What memory and layouts follow from, without the splits and formats that are not known. */
+function sizesOf(
+	made: Known,
+	own: Known,
+	formats: ReadonlySet<string>,
+	isWhole: boolean,
+): Known["sizes"] {
+	const { sizes } = made;
 	const alike = new Map(
 		["1", ...sizes.layouts.map((x) => x.tp), ...sizes.training.ranks].map((tp) => [
 			tp,
@@ -146,44 +183,29 @@ export function followed(data: ModelData, original: ModelData, blocks: Blocks): 
 	const isShared = (x: Known) => x.attention.kinds.map((y) => y.heads === y.kvHeads).join();
 	const repeats = isShared(made) === isShared(own);
 	const isTold = (choice: string) => repeats || !choice.split(" ").includes(WRITTEN);
-	const sameRopes = attention.ropes.every((x, i) => x.dim === own.attention.ropes[i]!.dim);
-	return {
-		...withoutSearched(made),
-		// the bytes of experts are numbers of the original
-		experts: null,
-		facts: { ...made.facts, weights: made.facts.weights.filter((x) => !formats.has(x.dtype)) },
-		tiles: made.tiles.map((x) => ({ ...x, kept: without(x.kept, formats) })),
-		layers: layersOf(made, formats),
-		attention: {
-			...attention,
-			alternatives: [],
-			ropes: sameRopes ? attention.ropes : [],
-			kinds: attention.kinds.map((x) => (sameRopes ? x : { ...x, rope: null })),
-		},
-		sizes: {
-			...sizes,
-			dtypes: sizes.dtypes.filter((x) => !formats.has(x.name)),
-			gpus: gpus.filter((x) => x.splits.length),
-			spine: Object.fromEntries(
+	const training = {
+		ranks: () => ranks,
+		moving: () =>
+			Object.fromEntries(
+				Object.entries(sizes.training.moving).filter(([name]) => isTold(name)),
+			),
+		choices: () =>
+			sizes.training.choices.map((x) => ({
+				...x,
+				options: x.options.filter(([name]) => isTold(name)),
+			})),
+		static: () =>
+			Object.fromEntries(
+				Object.entries(sizes.training.static).map(([name, x]) => [name, without(x, lost)]),
+			),
+	};
+	return lazilyWith(sizes, {
+		dtypes: () => sizes.dtypes.filter((x) => !formats.has(x.name)),
+		gpus: () => gpus.filter((x) => x.splits.length),
+		spine: () =>
+			Object.fromEntries(
 				Object.entries(sizes.spine).map(([name, x]) => [name, without(x, formats)]),
 			),
-			training: {
-				...sizes.training,
-				ranks,
-				moving: Object.fromEntries(
-					Object.entries(sizes.training.moving).filter(([name]) => isTold(name)),
-				),
-				choices: sizes.training.choices.map((x) => ({
-					...x,
-					options: x.options.filter(([name]) => isTold(name)),
-				})),
-				static: Object.fromEntries(
-					Object.entries(sizes.training.static).map(([name, x]) => [
-						name,
-						without(x, lost),
-					]),
-				),
-			},
-		},
-	} as unknown as ModelData;
+		training: () => lazilyWith(sizes.training, training),
+	}) as unknown as Known["sizes"];
 }

@@ -4,6 +4,7 @@
 import type { ModelData } from "./data";
 import { EXACT, type Expression } from "./expressions";
 import { type Blocks, followed } from "./followed";
+import { lazily } from "./lazily";
 import { numberText } from "./number_texts";
 
 /** Values of letters. */
@@ -36,7 +37,17 @@ const LARGEST = 2n ** 53n - 1n;
 /** Larger numbers are texts. */
 const jsonNumber = (n: bigint) => (n > LARGEST || n < -LARGEST ? String(n) : Number(n));
 
+/** Objects in so many others are made as a whole: the many small ones of lists. */
+const LAZY_DEPTH = 3;
+const DIVISIONS = ["floor", "ceil", "round", "routed"];
+const mayDivideByZero = (x: Expression): boolean =>
+	typeof x === "object" &&
+	((DIVISIONS.includes(x[0]) && x.slice(2).some((y) => !Number(y))) ||
+		x.slice(1).some(mayDivideByZero));
+
 function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }: Template) {
+	/** What has no value at some letters: it is asked for at once, where an edit can still be refused. */
+	const checks: Make[] = [];
 	const numberOf = (form: number, at: Instance): bigint =>
 		(at.numbers[form] ??= evaluate(forms[form]!, at));
 	const evaluate = (x: Expression, at: Instance): bigint => {
@@ -86,10 +97,10 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 		}
 		return (at) => textWith(text, at);
 	};
-	const ofList = (list: unknown[]): Make | null => {
+	const ofList = (list: unknown[], depth: number): Make | null => {
 		if (list.length === 3 && list[0] === "let" && (list[1] as string) in own)
 			return (at) => ["let", list[1], jsonNumber(at.letters[list[1] as string]!)];
-		const makes = list.map(of);
+		const makes = list.map((x) => of(x, depth));
 		if (!makes.some(Boolean)) return null;
 		return (at) => {
 			const made = makes.map((make, i) => (make ? make(at) : list[i]));
@@ -98,8 +109,13 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 			return kept.length === 2 ? kept[1] : kept;
 		};
 	};
-	const ofRuns = (runs: [unknown, unknown][]): Make => {
-		const makes = runs.map((run) => run.map(of));
+	const ofRuns = (runs: [unknown, unknown][], depth: number): Make => {
+		const makes = runs.map((run) => run.map((x) => of(x, depth)));
+		for (const [, count] of makes)
+			if (count)
+				checks.push((at) => {
+					if (Number(count(at)) < 0) throw new RangeError("a negative number of parts");
+				});
 		return (at) =>
 			runs.flatMap(([item, times], i) => {
 				const [make, count] = makes[i]!;
@@ -107,33 +123,45 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 				return Array<unknown>(Number(count ? count(at) : times)).fill(made);
 			});
 	};
-	const ofEither = ([choice, same, other]: [string, unknown, unknown]): Make => {
-		const [isSame, ofSame, ofOther] = [ofText(choice)!, of(same), of(other)];
+	const ofEither = ([choice, same, other]: [string, unknown, unknown], depth: number): Make => {
+		const [isSame, ofSame, ofOther] = [ofText(choice)!, of(same, depth), of(other, depth)];
 		return (at) => (isSame(at) ? (ofSame ? ofSame(at) : same) : ofOther ? ofOther(at) : other);
 	};
-	const ofObject = (x: Record<string, unknown>): Make | null => {
-		if (`${MARK}=` in x) return ofEither(x[`${MARK}=`] as [string, unknown, unknown]);
-		if (MARK in x) return ofRuns(x[MARK] as [unknown, unknown][]);
-		const entries = Object.entries(x).map(([name, y]) => [name, y, of(y)] as const);
+	const ofObject = (x: Record<string, unknown>, depth: number): Make | null => {
+		if (`${MARK}=` in x) return ofEither(x[`${MARK}=`] as [string, unknown, unknown], depth);
+		if (MARK in x) return ofRuns(x[MARK] as [unknown, unknown][], depth);
+		const entries = Object.entries(x).map(([name, y]) => [name, y, of(y, depth + 1)] as const);
 		if (!entries.some((entry) => entry[2])) return null;
+		if (depth <= LAZY_DEPTH)
+			return (at) =>
+				lazily(
+					Object.fromEntries(
+						entries.map(([name, y, make]) => [name, make ? () => make(at) : () => y]),
+					),
+				);
 		return (at) => {
 			const made: Record<string, unknown> = {};
 			for (const [name, y, make] of entries) made[name] = make ? make(at) : y;
 			return made;
 		};
 	};
-	const of = (x: unknown): Make | null =>
+	const of = (x: unknown, depth: number): Make | null =>
 		typeof x === "string"
 			? ofText(x)
 			: Array.isArray(x)
-				? ofList(x)
+				? ofList(x, depth)
 				: x && typeof x === "object"
-					? ofObject(x as Record<string, unknown>)
+					? ofObject(x as Record<string, unknown>, depth)
 					: null;
 
-	const make = ofObject(data);
-	return (letters: Letters) =>
-		(make ? make({ letters, numbers: [], texts: [] }) : data) as ModelData;
+	for (const [form, x] of forms.entries())
+		if (mayDivideByZero(x)) checks.push((at) => numberOf(form, at));
+	const make = ofObject(data, 1);
+	return (letters: Letters) => {
+		const at = { letters, numbers: [], texts: [] };
+		for (const check of checks) check(at);
+		return (make ? make(at) : data) as ModelData;
+	};
 }
 
 const compiled = new WeakMap<Template, (letters: Letters) => ModelData>();

@@ -108,8 +108,8 @@ function CauseBar({
 	};
 	return (
 		<svg width={axis.width} height={ROW} aria-hidden="true">
-			{axis.ticks.map((x) => (
-				<path key={x} class="grid" d={`M${axis.at(x)} 0V${ROW}`} />
+			{axis.ticks.map((x, i) => (
+				<path key={i} class="grid" d={`M${axis.at(x)} 0V${ROW}`} />
 			))}
 			{segments.map((x, i) => {
 				const part = x.group ? modelPart(x.group) : null;
@@ -146,7 +146,7 @@ function Ticks({ axis }: { axis: Axis }) {
 		<svg width={axis.width} height={24} aria-hidden="true">
 			{axis.ticks.map((x, i) => (
 				<text
-					key={x}
+					key={i}
 					class="muted"
 					x={Math.min(axis.at(x), axis.width - 18)}
 					y={17}
@@ -178,30 +178,27 @@ function Picture({ names, causes: difference, whole }: Props & { whole: number }
 	const levels = [a];
 	for (const x of difference.causes) levels.push(levels.at(-1)! + BigInt(x.delta));
 	const axis = axisOf(levels, width);
-	const total = (i: number, n: bigint) => {
-		const [symbols, numbers] = difference.formulas[i]!;
-		return (
-			<tr class="total" role="row">
-				<th scope="row" role="rowheader">
-					{names[i]}
-				</th>
-				<td class="n" role="cell">
-					<NumberButton
-						derive={() => ({
-							title: names[i]!,
-							lines: [formula(symbols!, numbers!, grouped(n))],
-						})}
-						label={`parameters of ${names[i]}`}
-					>
-						{grouped(n)}
-					</NumberButton>
-				</td>
-				<td role="cell" class="bar">
-					<TotalBar axis={axis} n={n} isLast={i === 1} />
-				</td>
-			</tr>
-		);
-	};
+	const total = (i: number, n: bigint) => (
+		<tr class="total" role="row">
+			<th scope="row" role="rowheader">
+				{names[i]}
+			</th>
+			<td class="n" role="cell">
+				<NumberButton
+					derive={() => ({
+						title: names[i]!,
+						lines: [formula(...difference.formulas[i]!, grouped(n))],
+					})}
+					label={`parameters of ${names[i]}`}
+				>
+					{grouped(n)}
+				</NumberButton>
+			</td>
+			<td role="cell" class="bar">
+				<TotalBar axis={axis} n={n} isLast={i === 1} />
+			</td>
+		</tr>
+	);
 	return (
 		<>
 			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table">
@@ -222,7 +219,7 @@ function Picture({ names, causes: difference, whole }: Props & { whole: number }
 				<tbody role="rowgroup">
 					{total(0, a)}
 					{difference.causes.map((x, i) => (
-						<tr key={x.label} role="row">
+						<tr key={x.kind} role="row">
 							<th scope="row" role="rowheader">
 								<span class="cause">{x.label}</span>
 								{x.where.length <= MAX_PLACE && (

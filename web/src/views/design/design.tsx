@@ -83,7 +83,7 @@ export function Dimension({
 				onInput={(event) => type(event.currentTarget.value)}
 			/>
 			<span id={`${id}-note`} class="control-note" role="status">
-				{isValid ? "" : WHOLE}
+				{isValid ? null : WHOLE}
 			</span>
 		</div>
 	);

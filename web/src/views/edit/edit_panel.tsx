@@ -11,6 +11,7 @@ import {
 	closeEdit,
 	editedDimensions,
 	encodeEdit,
+	isSame,
 	withValues,
 	type Edited,
 } from "../../lib/editing";
@@ -164,7 +165,10 @@ function Change({ edited }: { edited: Edited }) {
 				causes={{
 					totals: [String(published.total), String(counts.total)],
 					delta: String(delta),
-					formulas: [formulaAt(own, published.form), formulaAt(dimensions, counts.form)],
+					// written out when they are asked for
+					get formulas() {
+						return [formulaAt(own, published.form), formulaAt(dimensions, counts.form)];
+					},
 					method: data.words.method as string,
 					causes,
 				}}
@@ -176,11 +180,10 @@ function Change({ edited }: { edited: Edited }) {
 function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const mixture = useMemo(() => asMixture(design), [design]);
-	const now = encodeEdit(design, dimensions);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
 			{questions.map(({ name, sizes, to }) => {
-				const isChosen = now === encodeEdit(design, to);
+				const isChosen = isSame(to, dimensions);
 				return (
 					<button
 						type="button"

@@ -24,12 +24,13 @@ export function Hero({ model, skyline, plate, live }: Props) {
 	// beside a plate, the columns end at about the same height; a live model is before its facts
 	const isSourceUnder = isBeside ? !live : !!live;
 	const areFactsUnder = isSourceUnder && !isBeside;
+	const liveInSheet = !isBeside && live;
 	const source = <Source model={model} />;
 	return (
 		<div class={`wrap hero ${plate ? "with-plate" : ""}`}>
-			<div class="sheet" data-numbers>
+			<div class={liveInSheet ? "sheet with-live" : "sheet"} data-numbers>
 				<Intro model={model} />
-				{live && !isBeside && <div class="sheet-live">{live}</div>}
+				{liveInSheet && <div class="sheet-live">{live}</div>}
 				{skyline && <div class="hero-skyline">{skyline}</div>}
 				{!isAsking && <RunsOn model={model} />}
 				{!areFactsUnder && <FactRows model={model} />}

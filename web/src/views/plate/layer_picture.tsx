@@ -7,7 +7,7 @@ import { LiveMarksOfLayer } from "../../lib/live_views";
 import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
 import { isField, LayerFields, useIsOpen } from "../quiz/fields";
-import { useIsAsking } from "../quiz/quiz_data";
+import { AskingOf } from "../quiz/quiz_data";
 import { contract, type PlateNode } from "./contract";
 import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
 import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Comparison, type Label } from "./measure";
@@ -81,7 +81,8 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 	const [focused, setFocused] = useState(0);
 	const svg = useRef<SVGSVGElement>(null);
 	const live = useContext(LiveMarksOfLayer);
-	const isAsking = useIsAsking();
+	const asking = useContext(AskingOf);
+	const isAsking = asking !== null;
 	const isOpen = useIsOpen();
 	const { stage, walked, open } = props;
 	const lit = useContext(LitSteps);
@@ -118,6 +119,78 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 		event.stopPropagation();
 	};
 	const label = props.label ?? stage.name;
+	// an edit of other dimensions changes its name alone
+	const shapes = useMemo(
+		() => (
+			<>
+				{layout.wires.map((x, i) => (
+					<WireLine
+						key={i}
+						wire={x}
+						state={
+							!active.size
+								? ""
+								: active.has(x.from)
+									? "output"
+									: active.has(x.to)
+										? "input"
+										: "dim"
+						}
+					/>
+				))}
+				{layout.stream && (
+					<Stream layout={layout} active={active} stage={stage} letters={props.letters} />
+				)}
+				{live?.ofStream(layout)}
+				{order.map((x, i) => (
+					<g
+						key={x.node.id}
+						data-node={x.node.id}
+						data-steps={x.node.steps.map((y) => y.name).join(" ")}
+						data-zoom={props.zoomPath?.(x.node, x.node.steps[0]!.name)}
+						data-mark={props.markOf?.(x.node)}
+						class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active.has(x.node.id) ? " active" : ""}`}
+						tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1}
+						role="button"
+						aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")}
+						transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
+						onPointerMove={(event) => hasMoved(event) && setHovered(x.node.id)}
+						onPointerLeave={() => setHovered(null)}
+						onFocus={() => (setFocused(i), setHovered(x.node.id))}
+						onBlur={() => setHovered(null)}
+						onClick={(event) =>
+							open(
+								x.node,
+								stepAt(x, event)?.name ?? x.node.steps[0]!.name,
+								event.currentTarget,
+							)
+						}
+						onKeyDown={(event) => onKey(event, i, x.node)}
+					>
+						<NodeShape
+							placed={x}
+							cachedCells={props.cachedCells}
+							markOf={props.markOf}
+							isOpen={isOpen}
+						/>
+						{live?.ofNode(x)}
+					</g>
+				))}
+				{layout.nodes
+					.filter((x) => !x.node.steps.length)
+					.map((x) => (
+						<g
+							key={x.node.id}
+							class={isLit(x.node.id) ? "" : "dim"}
+							transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
+						>
+							<NodeShape placed={x} cachedCells={props.cachedCells} />
+						</g>
+					))}
+			</>
+		),
+		[layout, hovered, focused, live, asking, lit, walked, props.cachedCells, props.open],
+	);
 	return (
 		<svg
 			ref={svg}
@@ -129,70 +202,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 			aria-label={isAsking ? label : `${label}: ${grouped(stage.parameters)} parameters`}
 			data-scale={layout.scale}
 		>
-			{layout.wires.map((x, i) => (
-				<WireLine
-					key={i}
-					wire={x}
-					state={
-						!active.size
-							? ""
-							: active.has(x.from)
-								? "output"
-								: active.has(x.to)
-									? "input"
-									: "dim"
-					}
-				/>
-			))}
-			{layout.stream && (
-				<Stream layout={layout} active={active} stage={stage} letters={props.letters} />
-			)}
-			{live?.ofStream(layout)}
-			{order.map((x, i) => (
-				<g
-					key={x.node.id}
-					data-node={x.node.id}
-					data-steps={x.node.steps.map((y) => y.name).join(" ")}
-					data-zoom={props.zoomPath?.(x.node, x.node.steps[0]!.name)}
-					data-mark={props.markOf?.(x.node)}
-					class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active.has(x.node.id) ? " active" : ""}`}
-					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1}
-					role="button"
-					aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")}
-					transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
-					onPointerMove={(event) => hasMoved(event) && setHovered(x.node.id)}
-					onPointerLeave={() => setHovered(null)}
-					onFocus={() => (setFocused(i), setHovered(x.node.id))}
-					onBlur={() => setHovered(null)}
-					onClick={(event) =>
-						open(
-							x.node,
-							stepAt(x, event)?.name ?? x.node.steps[0]!.name,
-							event.currentTarget,
-						)
-					}
-					onKeyDown={(event) => onKey(event, i, x.node)}
-				>
-					<NodeShape
-						placed={x}
-						cachedCells={props.cachedCells}
-						markOf={props.markOf}
-						isOpen={isOpen}
-					/>
-					{live?.ofNode(x)}
-				</g>
-			))}
-			{layout.nodes
-				.filter((x) => !x.node.steps.length)
-				.map((x) => (
-					<g
-						key={x.node.id}
-						class={isLit(x.node.id) ? "" : "dim"}
-						transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
-					>
-						<NodeShape placed={x} cachedCells={props.cachedCells} />
-					</g>
-				))}
+			{shapes}
 			<LayerFields layout={layout} />
 		</svg>
 	);

@@ -230,7 +230,7 @@ export function Plate({
 					<div class="plate-panel" data-numbers>
 						<WithMarks model={model} open={open}>
 							<Panel
-								key={`${open}`}
+								key={`${state.layer}`}
 								model={model}
 								stage={stage}
 								kind={kind}
@@ -401,13 +401,17 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 		<>
 			<div class="plate-head">
 				<h2>
-					{nameOfPlace(open)}
-					{tower?.stage && tower.stage.name !== tower.tower.name
-						? `: ${tower.stage.name}`
-						: ""}
-					{block ? `: ${block.title}` : ""}
-					{step ? `, ${step.name}` : ""}
-					{unit ? `, ${unit} ${head}` : ""}
+					{[
+						nameOfPlace(open),
+						tower?.stage &&
+							tower.stage.name !== tower.tower.name &&
+							`: ${tower.stage.name}`,
+						block && `: ${block.title}`,
+						step && `, ${step.name}`,
+						unit && `, ${unit} ${head}`,
+					]
+						.filter(Boolean)
+						.join("")}
 				</h2>
 				{level === "layer" && sizes && isAsking && (
 					<span class="quiz-layer">
@@ -490,7 +494,7 @@ function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelP
 				)}
 			</div>
 			{tower && level === "layer" && <TowerStages model={model} place={tower} />}
-			<Scene at={`${open} ${state.zoom}`}>
+			<Scene at={state.zoom}>
 				{!stage?.steps.length ? (
 					tower ? (
 						<UnknownTower model={model} tower={tower.tower} />
@@ -630,10 +634,11 @@ function OpenLayer({
 	);
 	const layout = useLayerLayout({ ...props, other });
 	// no slider changes the picture
-	const picture = useMemo(
-		() => <LayerPicture {...props} layout={layout} label={drawn.name} />,
-		[layout, drawn.name, props.walked, props.cachedCells, asking === null],
+	const same = useMemo(
+		() => ({ ...props, layout }),
+		[layout, props.walked, props.cachedCells, asking === null],
 	);
+	const picture = <LayerPicture {...same} label={drawn.name} />;
 	return <>{layout.width > props.width + 1 && !isAsking ? list : picture}</>;
 }
 

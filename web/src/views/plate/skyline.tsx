@@ -64,15 +64,20 @@ function slicesOf(groups: GroupSize[], unit: number): Slice[] {
 		.filter((x) => x.height > 0.15);
 }
 
-function Bar({
-	x,
+const rectangle = (x: number, y: number, width: number, height: number): string =>
+	`M${inShort(x)} ${inShort(y)}h${inShort(width)}v${inShort(height)}h${inShort(-width)}z`;
+const inShort = (n: number): number => Math.round(n * 100) / 100;
+
+/** Bars of the same groups: one path for each slice, as an edit moves all of them in each frame. */
+function Bars({
+	at,
 	base,
 	width,
 	groups,
 	unit,
 	limit,
 }: {
-	x: number;
+	at: readonly number[];
 	base: number;
 	width: number;
 	groups: GroupSize[];
@@ -85,18 +90,23 @@ function Bar({
 	const isBroken = whole > limit;
 	const factor = isBroken ? limit / whole : 1;
 	const gap = width > 3 ? 0.8 : 0.3;
+	const atAll = (path: (x: number) => string) => at.map(path).join("");
 	const shapes = slices.map((s, i) => {
 		const h = s.height * factor;
 		y -= h;
 		const inner = Math.max(0.4, h - (h > 3 && i ? gap : 0));
 		return s.isIdle ? (
-			<rect
+			<path
 				key={i}
 				class="idle"
-				x={x + 0.35}
-				y={y + 0.35}
-				width={Math.max(0.3, width - 0.7)}
-				height={Math.max(0.3, inner - 0.7)}
+				d={atAll((x) =>
+					rectangle(
+						x + 0.35,
+						y + 0.35,
+						Math.max(0.3, width - 0.7),
+						Math.max(0.3, inner - 0.7),
+					),
+				)}
 				style={{
 					fill: tint(s.group),
 					stroke: fill(s.group),
@@ -104,25 +114,19 @@ function Bar({
 				}}
 			/>
 		) : (
-			<rect
+			<path
 				key={i}
-				x={x}
-				y={y}
-				width={width}
-				height={inner}
+				d={atAll((x) => rectangle(x, y, width, inner))}
 				style={{ fill: fill(s.group) }}
 			/>
 		);
 	});
+	const half = width / 2 + 3;
+	const crack = (x: number, dy: number) => `M${x - 3} ${base - limit + dy}l${half} -5l${half} 5`;
 	return (
 		<>
 			{shapes}
-			{isBroken && (
-				<path
-					class="break"
-					d={`M${x - 3} ${base - limit + 20}l${width / 2 + 3} -5l${width / 2 + 3} 5M${x - 3} ${base - limit + 26}l${width / 2 + 3} -5l${width / 2 + 3} 5`}
-				/>
-			)}
+			{isBroken && <path class="break" d={atAll((x) => crack(x, 20) + crack(x, 26))} />}
 		</>
 	);
 }
@@ -235,6 +239,7 @@ export function Skyline({ plate, width, barHeight, most, before, open, choose }:
 	const base = top + barHeight;
 	const towers = plate.towers;
 	const bars = Array.from({ length: Math.ceil(count / perBar) }, (_, i) => i * perBar);
+	const barsOf = (kind: number) => bars.filter((i) => kindAt(plate, i) === kind);
 	const kindHeight = plate.kinds.length > 1 ? 8 : 0;
 	const streamY = base + 8 + (kindHeight ? kindHeight + 4 : 0);
 	const labelY = streamY + 22;
@@ -323,42 +328,40 @@ export function Skyline({ plate, width, barHeight, most, before, open, choose }:
 			>
 				{headline}
 			</text>
-			{bars.map((i) => (
-				<g key={i} data-bar={i} class={isAsked("") ? "asked" : ""}>
-					<Bar
-						x={layerX(i)}
+			{plate.kinds.map(({ sizes }, kind) => (
+				<g key={kind} data-bars={kind} class={isAsked("") ? "asked" : ""}>
+					<Bars
+						at={barsOf(kind).map(layerX)}
 						base={base}
 						width={barWidth}
-						groups={plate.kinds[kindAt(plate, i)]!.sizes.groups}
+						groups={sizes.groups}
 						unit={unit}
 						limit={barHeight}
 					/>
 				</g>
 			))}
-			{before &&
-				bars
-					.filter((i) => i < numLayers(before))
-					.map((i) => {
-						const kind = before.kinds[kindAt(before, i)]!;
-						const h = Math.min(barHeight, Number(kind.sizes.parameters) * unit);
-						return (
-							<path
-								key={`b${i}`}
-								class="before"
-								d={`M${layerX(i)} ${base - h}h${barWidth}`}
-							/>
-						);
-					})}
+			{before && (
+				<path
+					class="before"
+					d={bars
+						.filter((i) => i < numLayers(before))
+						.map((i) => {
+							const { sizes } = before.kinds[kindAt(before, i)]!;
+							const h = Math.min(barHeight, Number(sizes.parameters) * unit);
+							return `M${inShort(layerX(i))} ${inShort(base - h)}h${inShort(barWidth)}`;
+						})
+						.join("")}
+				/>
+			)}
 			{kindHeight > 0 &&
-				bars.map((i) => (
-					<rect
-						key={`k${i}`}
+				plate.kinds.map((_, kind) => (
+					<path
+						key={`k${kind}`}
 						class="kind-mark"
-						x={layerX(i)}
-						y={base + 4}
-						width={barWidth}
-						height={kindHeight - 1}
-						style={{ fill: kindFill(kindAt(plate, i)) }}
+						d={barsOf(kind)
+							.map((i) => rectangle(layerX(i), base + 4, barWidth, kindHeight - 1))
+							.join("")}
+						style={{ fill: kindFill(kind) }}
 					/>
 				))}
 			{!isSmall && <path class="thin-stream" d={`M0 ${streamY}H${width}`} />}
@@ -415,8 +418,8 @@ export function Skyline({ plate, width, barHeight, most, before, open, choose }:
 								style={{ fill: fill("norm") }}
 							/>
 						) : (
-							<Bar
-								x={x}
+							<Bars
+								at={[x]}
 								base={base}
 								width={w}
 								groups={part.groups}

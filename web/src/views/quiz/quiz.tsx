@@ -15,6 +15,7 @@ import { copyText } from "../../components/export/clipboard";
 import type { ModelData } from "../../lib/data";
 import { sumOf, value } from "../../lib/expressions";
 import { grouped, percent } from "../../lib/format";
+import { useGuide } from "../../lib/guide";
 import { lettersOf } from "../../lib/question";
 import { parseLayer } from "../../lib/settings";
 import { change, state as appState, useAppState } from "../../lib/state";
@@ -114,6 +115,7 @@ function Bar({ quiz, at, go }: Asking) {
 	const input = useRef<HTMLInputElement>(null);
 	const [said, say] = useState("");
 	const last = items.length - 1;
+	useGuide("quiz");
 	useEffect(() => {
 		// a phone would open its keyboard over the picture
 		if (!matchMedia(IS_PHONE).matches) input.current?.focus({ preventScroll: true });

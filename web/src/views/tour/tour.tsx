@@ -9,6 +9,7 @@ import { formula } from "../../lib/derivation";
 import { Original } from "../../lib/editing";
 import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
+import { useGuide } from "../../lib/guide";
 import { liveViews } from "../../lib/live_views";
 import { lettersOf, type Question } from "../../lib/question";
 import { reveal } from "../../lib/reveal";
@@ -18,7 +19,7 @@ import { useMedia } from "../../lib/use_media";
 import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { AskedQuestion } from "./question";
-import { LitSteps, stopAt, tourOf, type TourStop } from "./tour_stops";
+import { LitSteps, NO_STEPS, stopAt, tourOf, type TourStop } from "./tour_stops";
 import { Shapes } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
@@ -67,7 +68,7 @@ export function WithTour({ model, children }: { model: ModelData; children: Comp
 	const state = useAppState("tour");
 	const index = stopAt(model, state.tour);
 	const lit = useMemo(
-		() => new Set(index === null ? [] : tourOf(model)[index]!.steps),
+		() => (index === null ? NO_STEPS : new Set(tourOf(model)[index]!.steps)),
 		[model, index],
 	);
 	return <LitSteps.Provider value={lit}>{children}</LitSteps.Provider>;
@@ -127,6 +128,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const [isPlaying, setPlaying] = useState(false);
 	const isNarrow = useMedia("(max-width: 700px)");
 	const isPaired = useMedia("(min-width: 701px) and (max-width: 1399px)");
+	useGuide("tour");
 	useLayoutEffect(() => {
 		open(model, stop, isFirst.current);
 		isFirst.current = false;

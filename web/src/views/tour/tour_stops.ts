@@ -33,5 +33,6 @@ export function stopAt(model: ModelData, tour: number | null): number | null {
 	return tour !== null && tour - 1 in tourOf(model) ? tour - 1 : null;
 }
 
+export const NO_STEPS: ReadonlySet<string> = new Set();
 /** The steps that the tour lights in the picture. */
-export const LitSteps = createContext<ReadonlySet<string>>(new Set());
+export const LitSteps = createContext(NO_STEPS);
