@@ -13,18 +13,8 @@ from llamath.analysis.learn.diagnosis import check_answer
 from llamath.analysis.learn.tour.stop_questions import named_mistakes, stop_exercises
 from llamath.analysis.learn.tour.tour import Tour, tour_of
 from llamath.core.tree import CountedOnly
+from support.tour_presets import PRESETS
 
-KINDS = {
-    "llama": "llama-1-7b llama-2-70b llama-3-8b llama-3.1-405b llama-3.2-1b llama-3.2-11b-vision",
-    "tied, norms, biases": "gemma-2b gemma-2-9b gemma-3-12b qwen2.5-0.5b qwen3-8b olmo-2-7b phi-2",
-    "old": "gpt2 gpt-j-6b openai-gpt opt-350m bloom-560m mpt-7b falcon-7b xglm-564m codegen-350m",
-    "experts": "mixtral-8x7b qwen3-30b-a3b gpt-oss-20b llama-4-scout deepseek-moe-16b glm-4.5-air",
-    "latent": "deepseek-v2-lite deepseek-v3 deepseek-v3.2 minicpm3-4b kimi-k2 longcat-flash",
-    "recurrent": "mamba-2.8b mamba-codestral-7b falcon-mamba-7b qwen3-next-80b-a3b lfm2-1.2b",
-    "hybrid": "jamba-v0.1 zamba2-7b nemotron-h-8b bamba-9b granite-4.0-h-tiny minimax-text-01",
-    "other": "smollm3-3b command-r exaone-4-1.2b openelm-270m qwen2-vl-2b gemma-4-31b",
-}
-PRESETS = [name for names in KINDS.values() for name in names.split()]
 # of the model's own kind: stops that it has, and stops that it lacks
 STOPS = {
     "llama-3-8b": ("rope scores", "biases qk_norm window router compress state conv positions"),
@@ -177,6 +167,9 @@ def test_each_stop_asks_and_its_mistakes_are_wrong(name: str) -> None:
         assert len({x.id for x in exercises}) == len(exercises)
         for x in exercises:
             assert int(x.answer) > 0 and not x.answer.variables, x.id
+            assert len(x.reason.split()) > 3 and x.reason[-1] == "." and x.reason[0].isupper()
+            says = [x.below, x.above]
+            assert all(len(y.split()) > 3 for y in says) if x.kind != "weights" else not any(says)
             assert x.answer.letters.keys() <= x.letters.keys()
             assert check_answer(x, x.answer.symbol).right, (x.id, x.answer.symbol)
             for number, mistake in named_mistakes(x):

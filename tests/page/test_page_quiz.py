@@ -167,7 +167,9 @@ def test_numbers_are_hidden_until_they_are_counted(tab: Any) -> None:
 
 def test_enter_moves_on_and_the_address_keeps_answers(tab: Any) -> None:
     go_to(tab, "#quiz=llama-3-8b")
-    assert answer(tab, "V*d") == "Right. embedding: V·d = 525,336,576 parameters"
+    assert answer(tab, "V*d") == (
+        "Right. embedding: V·d = 525,336,576 parameters. Each of its V rows has d numbers."
+    )
     assert asked_now(tab) == "p2"
     answer(tab, "4096")
     tab.click("[data-quiz-go=show]")

@@ -9,6 +9,10 @@ export interface Question {
 	/** What the number is: weights, shape, cache, bytes or flops. */
 	kind: string;
 	text: string;
+	/** The reason for the answer, as a sentence. */
+	why: string;
+	/** What a smaller number left out, and a larger one counted. */
+	off?: [below: string, above: string];
 	form: Expression;
 	/** Letters that are not the model's. */
 	given: Record<string, Digits>;
@@ -90,6 +94,15 @@ function partOf(given: Answer, form: Expression, letters: Variables<bigint>): st
 	return "";
 }
 
+/** What is wrong with a number that no known mistake gives. */
+function reasonOf(given: Answer, answer: bigint, { kind, off, why }: Question): string {
+	const far = distance(given, answer);
+	if (far.startsWith("off")) return far;
+	if (!off) return far ? `${far}. ${why}` : why;
+	const says = off[given.scaled > answer * given.unit ? 1 : 0];
+	return kind === "shape" || !far ? says : `${far}; ${says}`;
+}
+
 export function judge(model: ModelData, question: Question, text: string): Verdict {
 	const letters = lettersOf(model, question);
 	const given = parseAnswer(text, letters, question.unit);
@@ -108,6 +121,7 @@ export function judge(model: ModelData, question: Question, text: string): Verdi
 		const n = value(wrong, { ...letters, answer });
 		return n !== answer && isAnswer(given, n);
 	});
-	const why = found?.[2] || partOf(given, question.form, letters) || distance(given, answer);
-	return { isRight: false, says: why ? `Not right: ${why}` : "Not right", mistake: found?.[1] };
+	const says =
+		found?.[2] || partOf(given, question.form, letters) || reasonOf(given, answer, question);
+	return { isRight: false, says: `Not right: ${says}`, mistake: found?.[1] };
 }

@@ -31,12 +31,20 @@ class Exercise(Record):
     why: str = ""  # a sentence below the solution
     mistakes: tuple[Mistake, ...] = ()  # those that only this question invites
     core: bool = True  # asked in the terminal; the others are for worksheets
+    below: str = ""  # what a smaller number left out, if no mistake gives it
+    above: str = ""  # what a larger one counted
     given: Mapping[str, int] = {}  # letters that are not the model's: T, B
 
     @property
     def answer(self) -> Expr:
         """The answer, an exact integer with its formula."""
         return self.account.value
+
+    @property
+    def reason(self) -> str:
+        """The reason for the answer, as a sentence."""
+        said = self.why or self.hint
+        return f"{said[:1].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
 
     @property
     def letters(self) -> Mapping[str, int]:

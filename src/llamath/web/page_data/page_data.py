@@ -38,7 +38,7 @@ from .facts_data import facts_data
 from .file_formats import file_formats
 from .fixed_letters import fixed_letters
 from .live.live_data import LiveParts
-from .live.tour_example import has_example, tour_example
+from .live.tour_example import examples_of
 from .page_settings import page_settings
 from .parameters_data import build_parameters
 from .plate_data import build_plate
@@ -179,7 +179,6 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
         "fit": fit_rules(),
         "difference": _comparison(*models) if len(models) == 2 else None,
         "words": UI_STRINGS,
-        "example": tour_example(),
         "version": version("llamath"),
         "files": file_formats(),
         "scalings": scalings(),
@@ -262,14 +261,14 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
 
 
 def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
-    """Yield the stops of the tour, with what is asked there."""
+    """Yield the stops of the tour, with an example and what is asked there."""
     tour = tour_of(model)
-    asked = stop_exercises(tour)
+    asked, examples = stop_exercises(tour), examples_of(tour.stops)
     for x in tour.stops:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",
             "so_far": f"{x.so_far:,}",
-            "has_example": has_example(x),
+            "example": examples.get(x.name),
             "questions": [
                 # without the words that name the stop
                 _question(
@@ -298,6 +297,8 @@ def _question(model: FamilyModel, x: Exercise, text: str, most: int = 0) -> dict
     return {
         "kind": x.kind,
         "text": text,
+        "why": x.reason,
+        "off": [x.below, x.above] if x.below else None,
         "form": answer.to_expression_json(),
         "given": {y: str(n) for y, n in x.letters.items() if y in used and known.get(y) != n},
         "mistakes": [

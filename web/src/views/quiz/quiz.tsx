@@ -141,7 +141,7 @@ function Bar({ quiz, at, go }: Asking) {
 		const others = items.filter((x) => x !== item && !quiz.isKnown(x));
 		const verdict = `${item.part ? item.part.name : `Exercise ${item.key}`}: ${solutionOf(model, item.question)}`;
 		if (others.length && !isRight && !isShown) {
-			say(`Right. ${verdict}`);
+			say(`Right. ${verdict}. ${item.question.why}`);
 			go(nextOpen(quiz, at));
 			input.current?.focus({ preventScroll: true });
 		}
@@ -201,7 +201,7 @@ function Bar({ quiz, at, go }: Asking) {
 					{!said && isKnown && (
 						<span>
 							{done.isRight ? (done.last?.says ?? "Right") : "The answer"}:{" "}
-							<i>{solutionOf(model, item.question)}</i>
+							<i>{solutionOf(model, item.question)}</i>. {item.question.why}
 						</span>
 					)}
 					{!isKnown && done.last && (

@@ -205,7 +205,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	) : (
 		<Shapes model={model} stop={stop} />
 	);
-	const hasValues = Values !== undefined || stop.has_example;
+	const hasValues = Values !== undefined || stop.example !== null;
 	const isLong = hasValues && stop.code.length > 2;
 	const code = (
 		<Code
@@ -362,6 +362,7 @@ function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; 
 					<Solution model={model} question={question} />
 				</p>
 			)}
+			{isSolved && question && <p class="tour-why">{question.why}</p>}
 			<p class="tour-count" aria-live="polite">
 				{stop.adds === "0" || (isSolved && question?.kind === "weights") ? (
 					<Count model={model} stop={stop} />

@@ -1,30 +1,12 @@
-// The results of a stop's steps in the bundled model, for pages of models without weights.
-import { data } from "../../lib/data";
-import type { TourStop } from "./tour_stops";
+// The results of a stop's steps in the bundled model or a small one, for pages of models without weights.
+import type { Example, TourStop } from "./tour_stops";
 
-/** As src/llamath/web/page_data/live/tour_example.py writes it. */
-interface Example {
-	model: string;
-	/** The last one of the text. */
-	token: string;
-	stops: Record<string, Table>;
-}
-
-interface Table {
-	says: string;
-	/** Of the map of attention, the percents of each token. */
-	columns: string[];
-	rows: string[][];
-}
-
-export function StopExample({ stop }: { stop: TourStop }) {
-	if (!stop.has_example) return null;
-	const { model, token, stops } = data.example as Example;
-	const { says, columns, rows } = stops[stop.name]!;
+export function StopExample({ stop, example }: { stop: TourStop; example: Example }) {
+	const { columns, rows, product } = example;
 	return (
 		<figure class="tour-example">
 			<figcaption class="caption">
-				The same step in {model}, at <b class="live-token">{token}</b>: {says}.
+				The same step in {example.in}: {example.says}.
 			</figcaption>
 			{stop.name === "token" ? (
 				<ol class="tour-ids" aria-label="Tokens and their ids">
@@ -36,7 +18,7 @@ export function StopExample({ stop }: { stop: TourStop }) {
 					))}
 				</ol>
 			) : stop.name === "softmax" ? (
-				<Shares tokens={stops.token!.rows} rows={columns.map((x) => x.split(" "))} />
+				<Shares tokens={columns} rows={rows} />
 			) : (
 				<table>
 					<thead>
@@ -60,6 +42,11 @@ export function StopExample({ stop }: { stop: TourStop }) {
 					</tbody>
 				</table>
 			)}
+			{product && (
+				<p class="tour-product">
+					<code>{product}</code>
+				</p>
+			)}
 		</figure>
 	);
 }
@@ -67,17 +54,17 @@ export function StopExample({ stop }: { stop: TourStop }) {
 const CELL = 13;
 
 /** A triangle of shares: what each token reads of those up to itself. */
-function Shares({ tokens, rows }: { tokens: string[][]; rows: string[][] }) {
+function Shares({ tokens, rows }: { tokens: string[]; rows: string[][] }) {
 	const side = CELL * rows.length;
 	const most = rows
 		.at(-1)!
-		.flatMap((x, i) => (Number(x) > 2 ? [`${tokens[i]![0]} ${x} %`] : []))
+		.flatMap((x, i) => (Number(x) > 2 ? [`${tokens[i]} ${x} %`] : []))
 		.join(", ");
 	return (
 		<svg
 			class="data"
 			role="img"
-			aria-label={`${tokens.at(-1)![0]} reads ${most}`}
+			aria-label={`${tokens.at(-1)} reads ${most}`}
 			width={side + 64}
 			height={side}
 		>
@@ -96,7 +83,7 @@ function Shares({ tokens, rows }: { tokens: string[][]; rows: string[][] }) {
 					/>
 				)),
 				<text x={CELL * (y + 1) + 3} y={CELL * (y + 0.8)}>
-					{tokens[y]![0]}
+					{tokens[y]}
 				</text>,
 			])}
 		</svg>

@@ -16,11 +16,12 @@ export const productOf = (model: ModelData, stop: TourStop): Step | undefined =>
 /** The shapes of the results, in letters and numbers, of one sequence of T tokens. */
 export function Shapes({ model, stop }: { model: ModelData; stop: TourStop }) {
 	const product = productOf(model, stop);
-	if (!stop.shapes.length && !product && !stop.has_example) return null;
+	const { example } = stop;
+	if (!stop.shapes.length && !product && !example) return null;
 	return (
 		<div class="tour-values">
-			<StopExample stop={stop} />
-			{product && <InLetters step={product} />}
+			{example && <StopExample stop={stop} example={example} />}
+			{product && <InLetters step={product} stop={stop} />}
 			<ShapeList stop={stop} />
 		</div>
 	);
@@ -39,15 +40,25 @@ export function ShapeList({ stop }: { stop: TourStop }) {
 	);
 }
 
+const LETTERS: Record<string, string> = { concat: "y", mix: "y", act: "a" };
+const LEAF = /[^.]*$/;
+
+/** What a product reads, as the formula of its stop calls it. */
+function letterOf(read: string, stop: TourStop): string {
+	const leaf = LEAF.exec(read)![0];
+	return LETTERS[leaf] ?? (stop.steps.includes(read) || stop.name === "expand" ? leaf : "x");
+}
+
 /** One output as the sum of its products. */
-function InLetters({ step }: { step: Step }) {
+function InLetters({ step, stop }: { step: Step; stop: TourStop }) {
 	const inputs = BigInt(step.uses[0]!.shape[1]!);
-	const letter = step.name.split(".").at(-1);
+	const made = LEAF.exec(step.name)![0];
+	const read = letterOf(step.takes[0]!, stop);
 	const last = `${inputs - 1n}`;
 	return (
 		<p class="tour-product">
 			<code>
-				{letter}[0] = W[0,0]·x[0] + W[0,1]·x[1] + … + W[0,{last}]·x[{last}]
+				{made}[0] = W[0,0]·{read}[0] + W[0,1]·{read}[1] + … + W[0,{last}]·{read}[{last}]
 			</code>
 			<span>one output: {grouped(inputs)} multiplications</span>
 		</p>

@@ -3,6 +3,19 @@ import { createContext } from "preact";
 import type { ModelData } from "../../lib/data";
 import type { Question } from "../../lib/question";
 
+/** As src/llamath/web/page_data/live/tour_example.py writes it. */
+export interface Example {
+	/** The model in which it is computed. */
+	in: string;
+	says: string;
+	/** Of the map of attention, the tokens. */
+	columns: string[];
+	/** Of the map, the percents of each token. */
+	rows: string[][];
+	/** One output as the sum of its products. */
+	product?: string;
+}
+
 export interface TourStop {
 	name: string;
 	title: string;
@@ -20,8 +33,8 @@ export interface TourStop {
 	numbers: string;
 	adds: string;
 	so_far: string;
-	/** Whether the page has numbers of the same step in the bundled model. */
-	has_example: boolean;
+	/** The same step in numbers, or null. */
+	example: Example | null;
 	questions: Question[];
 }
 

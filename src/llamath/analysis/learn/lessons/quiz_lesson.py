@@ -99,6 +99,7 @@ def _weight_parts(study: ModelStudy) -> Iterator[PlatePart]:
                     _text(section, name, rows),
                     _account(study, section, rows),
                     hint="rows × columns of each matrix, and the numbers of each vector",
+                    why=_why(name, rows),
                 ),
                 name=_spoken(name),
                 layer=_layer(section),
@@ -182,6 +183,28 @@ def _text(section: Section, name: str, rows: Sequence[WeightRow]) -> str:
     return f"How many parameters does {spoken}{where}{together}{bias}?"
 
 
+def _why(name: str, rows: Sequence[WeightRow]) -> str:
+    """Return why a module has as many parameters as it has."""
+    first = rows[0]
+    if first.weight.tied:
+        return "The head reads the table of the embedding, which is counted there."
+    if name == "norms":
+        return "A norm has one number for each channel that it scales."
+    shape = [x.symbol for x in first.weight.shape]
+    if len(shape) == len(rows) == 1:
+        return f"It is a vector of {shape[0]} numbers."
+    if len(shape) != 2 or len(rows) > 2:
+        return (
+            f"It has {format_list([' × '.join(x.symbol for x in y.weight.shape) for y in rows])}."
+        )
+    out, read = shape
+    if first.weight.role == "lookup":
+        return f"Each of its {out} rows has {read} numbers."
+    bias = ", and each output has a bias" if len(rows) == 2 else ""
+    its = "its" if int(first.copies) == 1 else "an expert's"
+    return f"Each of {its} {out} outputs has a weight for each of {read} inputs{bias}."
+
+
 def _layer_parts(study: ModelStudy) -> Iterator[PlatePart]:
     asker = Asker("plate", study)
     kinds = [x for x in study.sections if x.name == "layers"]
@@ -193,6 +216,7 @@ def _layer_parts(study: ModelStudy) -> Iterator[PlatePart]:
                 f"How many parameters does {which} have in all?",
                 study.layer_weights(section=x),
                 hint="the sum of its parts",
+                why="A layer has nothing but its norms and matrices.",
             ),
             name="one layer" if len(kinds) == 1 else f"layer {_layer(x)}",
             layer=_layer(x),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from ....core.expr import Alias, Expr, product, total, written_floor_div
 from ....utils.number_format import format_list
@@ -58,6 +59,78 @@ def _scaled(wrong: Account) -> Expr:
     return whole if of == 1 else written_floor_div(whole, of)
 
 
+class _Reason(NamedTuple):
+    """Why an answer is right, and what numbers below and above it were taken for."""
+
+    why: str
+    below: str
+    above: str
+
+
+_REASONS = {
+    "token": _Reason(
+        "ids begin at 0, so V tokens end at V − 1",
+        "every token of the vocabulary has an id of its own",
+        "no token has such an id",
+    ),
+    "norm": _Reason(
+        "the root of that very mean is what x was divided by",
+        "the mean of squares that are divided by their own mean is not smaller than 1",
+        "the mean of squares that are divided by their own mean does not depend on x",
+    ),
+    "rope": _Reason(
+        "two numbers turn together, by one angle",
+        "every two of the numbers that turn make a pair",
+        "a pair has two numbers, and there are only those of one head",
+    ),
+    "softmax": _Reason(
+        "it reads its own key and those before it; later ones are masked",
+        "a token reads its own key and every one before it that the layer still sees",
+        "keys after its own are masked, however many tokens the text has",
+    ),
+    "window": _Reason(
+        "far into a text the window is full, and all older keys are masked",
+        "a full window has all of its keys, the token's own included",
+        "keys that are older than the window are masked",
+    ),
+    "router": _Reason(
+        "the router keeps the best k, and the others are not computed",
+        "every token passes all k that the router keeps",
+        "experts that the router does not keep are not computed",
+    ),
+    "next_token": _Reason(
+        "nothing is drawn: the likeliest token always wins",
+        "some token must follow",
+        "without randomness only the likeliest token can win",
+    ),
+    "pairs": _Reason(
+        "every query of every head has a score for each key",
+        "a head, a query or a key is left out: each pair of tokens has a score in each head",
+        "each pair of tokens has one score in each head, and no more",
+    ),
+    "shape": _Reason(
+        "it is what the step leaves for one token, all heads together",
+        "this leaves out a part of what one token has: all heads and channels count",
+        "this is more than one token has: the other tokens have numbers of their own",
+    ),
+    "cache": _Reason(
+        "each number that is kept takes two bytes, and every token has its own",
+        "this leaves out some of what is kept, or counts one byte for each number",
+        "this is more than one layer keeps of one token",
+    ),
+    "products": _Reason(
+        "each weight is multiplied once and added once: two FLOPs",
+        "a multiplication and an addition are two FLOPs, for every weight of the matrices",
+        "one token meets each weight of these matrices once",
+    ),
+    "flops": _Reason(
+        "each product is a multiplication and an addition: two FLOPs",
+        "a multiplication and an addition are two FLOPs, in every head and for every key it reads",
+        "one token is asked for, and the keys that it reads in one layer",
+    ),
+}
+
+
 class _Asking:
     """The passes that the questions of a tour are about."""
 
@@ -93,12 +166,13 @@ class _Asking:
         if adds.number != stop.adds.value:  # of a tower, which the text does not pass
             adds = _one(stop.adds.value)
         names = list(dict.fromkeys(map(term_name, adds.products)))
+        times = ", times the layers that have them" if stop.place.isdigit() else ""
         yield self.asker.ask(
             stop.name,
             f"A token of {self.study.name} comes to the stop “{stop.title}”. How many parameters "
             "does this stop add to the count, in all layers together?",
             adds,
-            hint=f"the weights of {format_list(names, 8)}, times the layers that have them",
+            hint=f"the weights of {format_list(names, 8)}{times}",
             mistakes=(
                 instead(
                     COUNT_SO_FAR,
@@ -117,6 +191,7 @@ class _Asking:
         text: str,
         account: Account,
         unit: str,
+        reason: _Reason,
         mistakes: Sequence[tuple[str, int | None]] = (),
     ) -> Exercise:
         return self.asker.ask(
@@ -126,6 +201,7 @@ class _Asking:
             unit=unit,
             kind=kind,
             hint=stop.formula or stop.what,
+            **reason._asdict(),
             mistakes=[instead(says, number, says, kind=kind) for says, number in mistakes],
             core=False,
             given={"T": TOKENS} if "T" in account.value.letters else {},
@@ -137,7 +213,7 @@ class _Asking:
         study, name = self.study, stop.name
 
         def ask(text: str, answer: int, unit: str, *mistakes: tuple[str, int | None]) -> Exercise:
-            return self._ask(stop, "shape", text, _one(answer), unit, mistakes)
+            return self._ask(stop, "shape", text, _one(answer), unit, _REASONS[name], mistakes)
 
         vocabulary = Expr.const(study.tree.vocab)
         if name == "token":
@@ -226,7 +302,8 @@ class _Asking:
                 ("this is one head", int(answer) // int(heads)),
                 ("these are T tokens", answer * TOKENS),
             ]
-        yield self._ask(stop, "shape", text, _one(answer), "numbers", mistakes)
+        reason = _REASONS["pairs" if is_of_pairs else "shape"]
+        yield self._ask(stop, "shape", text, _one(answer), "numbers", reason, mistakes)
 
     def _cache(self, stop: Stop) -> Iterator[Exercise]:
         later = {x.name: int(x.cached) for x in self._steps(stop, self.next)}
@@ -247,7 +324,9 @@ class _Asking:
             K, H = self.study.kv_heads, self.study.heads
             wide = None if K is None or H is None or K == H else int(account.value) // K * H
             says = f"keys and values of all query heads are kept here; there are {K} KV heads"
-            yield self._ask(stop, "cache", text, account, "bytes", [(says, wide)])
+            yield self._ask(
+                stop, "cache", text, account, "bytes", _REASONS["cache"], [(says, wide)]
+            )
 
     def _flops(self, stop: Stop) -> Iterator[Exercise]:
         steps = [x for x in self._steps(stop, self.next) if int(x.flops)]
@@ -265,7 +344,8 @@ class _Asking:
             products=tuple(Product(x.name, "flops", (("flops", _of_one(x.flops)),)) for x in steps)
         )
         mistakes = [("these are T tokens", int(account.value) * TOKENS)]
-        yield self._ask(stop, "flops", text, account, "FLOPs", mistakes)
+        reason = _REASONS["products" if is_product else "flops"]
+        yield self._ask(stop, "flops", text, account, "FLOPs", reason, mistakes)
 
 
 NONE = Expr.const(0)

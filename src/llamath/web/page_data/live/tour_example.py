@@ -1,4 +1,4 @@
-"""`tour_example`: what the steps of a tour compute in the bundled model, for pages without weights.
+"""`examples_of`: what the steps of a tour compute in a model with weights, for pages without.
 
 Its numbers are those of `watch`; a test compares them, and writes them anew.
 """
@@ -6,7 +6,6 @@ Its numbers are those of `watch`; a test compares them, and writes them anew.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import exp, sqrt
@@ -17,6 +16,8 @@ from ....analysis.learn.tour.tour import Stop, tour_of
 from ....embedded import path as embedded_path
 from ....loading import load_family
 from ....utils.number_format import short_count
+from .example_numbers import list_numbers, percent, short, softmax
+from .worked_steps import kind_of, worked_steps
 
 EXAMPLE_FILE = Path(__file__).with_name("tour_example.json")
 SHOWN_NUMBERS = 3
@@ -25,42 +26,36 @@ TEMPERATURES = (1, 0.5, 2)
 _SHOWN_KEYS = 4
 _SHOWN_TOKENS = 4
 _MIXED_KEYS = 3
-_BESIDE_FORMULA = {"gate_up", "norm"}
-"""Stops whose title does not say what is computed."""
 
 Table = Mapping[str, Any]
 
 
-@cache
-def tour_example() -> Mapping[str, Any]:
-    """Return the model, and by their stops what the steps computed: `Example` in
+def examples_of(stops: Sequence[Stop]) -> Mapping[str, Table]:
+    """Return what the steps of stops compute, in other dimensions: in the bundled model, or in a
+    small one that has a step which the bundled one lacks. `Example` in
     web/src/views/tour/tour_example.tsx.
     """
-    model = load_family(embedded_path())
-    found = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
-    return {
-        "model": f"the bundled model of {short_count(model.parameters.total)} parameters",
-        "token": _shown(found["tokens"][-1]),
-        "stops": {name: _table(*x) for name, x in _Example(found).stops().items()},
+    return worked_steps(stops) | {
+        x.name: bundled_tables()[x.name]
+        for x in stops
+        if bundled_kinds().get(x.name) == kind_of(x) and x.name in bundled_tables()
     }
 
 
-def has_example(stop: Stop) -> bool:
-    """Whether a stop's steps are those of the example, in other dimensions."""
-    own = _own_stops().get(stop.name)
-    return own is not None and stop.name in tour_example()["stops"] and _kind(stop) == own
+@cache
+def bundled_tables() -> Mapping[str, Table]:
+    """Return what the steps computed in the bundled model, by their stops."""
+    size = short_count(load_family(embedded_path()).parameters.total)
+    found = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
+    model = f"the bundled model of {size} parameters, at {_shown(found['tokens'][-1])}"
+    return {name: {"in": model, **_table(*x)} for name, x in _Example(found).stops().items()}
 
 
 @cache
-def _own_stops() -> Mapping[str, str]:
+def bundled_kinds() -> Mapping[str, str]:
+    """Return what the stops of the bundled model compute."""
     stops = tour_of(load_family(embedded_path()), code=False).stops
-    return {x.name: _kind(x) for x in stops}
-
-
-def _kind(stop: Stop) -> str:
-    title = stop.title.partition(",")[0]
-    text = f"{title} {stop.formula if stop.name in _BESIDE_FORMULA else ''}"
-    return re.sub(r"[\d.,]+", "", text)
+    return {x.name: kind_of(x) for x in stops}
 
 
 def _table(says: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:
@@ -96,11 +91,11 @@ class _Example:
                 [self._row("x")],
             ),
             "norm": (
-                f"the root mean square of its {found['width']} numbers is {_short(found['rms'])}",
+                f"the root mean square of its {found['width']} numbers is {short(found['rms'])}",
                 places,
                 [
                     self._row("x"),
-                    ("x / rms", *map(_short, normed)),
+                    ("x / rms", *map(short, normed)),
                     self._row("norm", "x / rms · w"),
                 ],
             ),
@@ -113,7 +108,7 @@ class _Example:
                 f"{self.where}: pairs of q, turned by position {self.last}",
                 ("pair", "angle", "before", "after"),
                 [
-                    (str(i), f"{angle:.0f}°", _list(before), _list(after))
+                    (str(i), f"{angle:.0f}°", list_numbers(before), list_numbers(after))
                     for i, angle, before, after in pairs
                 ],
             ),
@@ -125,18 +120,18 @@ class _Example:
             ),
             "softmax": (
                 f"{self.where}. A row reads the tokens of its cells, each named at the diagonal",
-                [" ".join(str(round(100 * y)) for y in row) for row in found["shares"]],
-                (),
+                self.tokens,
+                [[str(round(100 * y)) for y in row] for row in found["shares"]],
             ),
             "mix": (
                 f"{self.where}: the values of {len(self.tokens)} tokens, each times its share",
                 ("value of", "share", *places[1:]),
                 [
                     *(
-                        (self._key(i), _percent(self.shares[i]), *map(_short, found["values"][i]))
+                        (self._key(i), percent(self.shares[i]), *map(short, found["values"][i]))
                         for i in self._most(_MIXED_KEYS)
                     ),
-                    ("all: y", "100 %", *map(_short, x["mix"])),
+                    ("all: y", "100 %", *map(short, x["mix"])),
                 ],
             ),
             "attention_out": (
@@ -153,7 +148,7 @@ class _Example:
                 places,
                 [
                     self._row("gate"),
-                    ("silu(gate)", *(_short(y / (1 + exp(-y))) for y in x["gate"])),
+                    ("silu(gate)", *(short(y / (1 + exp(-y))) for y in x["gate"])),
                     self._row("up"),
                     self._row("act", "their product a"),
                 ],
@@ -170,17 +165,17 @@ class _Example:
             "logits": (
                 f"after it, the {_SHOWN_TOKENS} largest of {found['vocab']}",
                 ("next", "logit"),
-                [(_shown(y), _short(logit)) for y, logit, _ in likely],
+                [(_shown(y), short(logit)) for y, logit, _ in likely],
             ),
             "next_token": (
                 "after it; a high temperature flattens the choice",
                 ("next", *(f"temperature {y:g}" for y in TEMPERATURES)),
-                [(_shown(y), *map(_percent, shares)) for y, _, shares in likely],
+                [(_shown(y), *map(percent, shares)) for y, _, shares in likely],
             ),
         }
 
     def _row(self, name: str, says: str = "") -> Sequence[str]:
-        return (says or name, *map(_short, self.numbers[name]))
+        return (says or name, *map(short, self.numbers[name]))
 
     def _key(self, i: int) -> str:
         return f"{i} {self.tokens[i]}"
@@ -192,30 +187,9 @@ class _Example:
         products = self.found["products"]
         sharp = softmax(products)
         for i in self._most(_SHOWN_KEYS):
-            numbers = (_short(products[i]), _short(self.scores[i]))
-            yield self._key(i), *numbers, _percent(self.shares[i]), _percent(sharp[i])
-
-
-def softmax(scores: Sequence[float]) -> list[float]:
-    """Return the shares of scores."""
-    most = max(scores)
-    powers = [exp(x - most) for x in scores]
-    return [x / sum(powers) for x in powers]
+            numbers = (short(products[i]), short(self.scores[i]))
+            yield self._key(i), *numbers, percent(self.shares[i]), percent(sharp[i])
 
 
 def _shown(token: str) -> str:
     return token.replace(" ", "·")
-
-
-def _short(x: float) -> str:
-    return f"{x:.{1 if abs(x) >= 10 else 2}f}".replace("-", "−")
-
-
-def _list(numbers: Iterable[float]) -> str:
-    return ", ".join(map(_short, numbers))
-
-
-def _percent(share: float) -> str:
-    if share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.{0 if 0.0995 <= share <= 0.9945 else 1}f} %"

@@ -1,0 +1,30 @@
+"""`short`, `percent`: the numbers of examples as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import exp
+
+
+def softmax(scores: Sequence[float]) -> list[float]:
+    """Return the shares of scores."""
+    most = max(scores)
+    powers = [exp(x - most) for x in scores]
+    return [x / sum(powers) for x in powers]
+
+
+def short(x: float) -> str:
+    """Return a number with two digits behind the point, a large one with one."""
+    return f"{x + 0.0:.{1 if abs(x) >= 10 else 2}f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def list_numbers(numbers: Iterable[float]) -> str:
+    """Return numbers with commas between them."""
+    return ", ".join(map(short, numbers))
+
+
+def percent(share: float) -> str:
+    """Return a share in percent."""
+    if share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.{0 if 0.0995 <= share <= 0.9945 else 1}f} %"

@@ -1,0 +1,330 @@
+"""`worked_steps`: stops of the tour in numbers of a model small enough to follow by hand.
+
+Its numbers are those of a pass with torch; a test compares them, and writes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from math import exp, log1p, sqrt, tanh
+from pathlib import Path
+from typing import Any
+
+from ....analysis.learn.tour.stop_places import OTHER
+from ....analysis.learn.tour.tour import Stop
+from .example_numbers import list_numbers, percent, short, softmax
+
+_SHOWN = 4
+"""The most numbers of a row."""
+WORKED_FILE = Path(__file__).with_name("worked_steps.json")
+_BESIDE_FORMULA = {"gate_up", "norm", "post_norm", "state", "positions", "mixer_out"}
+"""Stops whose title does not say what is computed."""
+_SAYS = {
+    "embedding": "the row of the token's id, which is 3",
+    "positions": "the row of its position is added to the row of its id",
+    "norm": "what is left of x when its size is divided out, and times the weight",
+    "post_norm": "what the branch returns, before it is added",
+    "biases": "the first of these matrices",
+    "qk_norm": "the first head of q, and of k",
+    "compress": "kv_down makes c, two numbers, and two more that RoPE turns for the key; only "
+    "these are cached",
+    "expand": "every head makes its own key and value of the same two numbers c",
+    "shared": "the shared expert reads the same x as the chosen ones, and both results are added",
+    "next_layer": "what the branch returns is added to the stream that it has read",
+    "parallel": "x already has the result of attention; that of the MLP is added to it",
+    "cache": "one row for each token so far; the next token adds a row and reads all of them",
+    "mixer_in": "each matrix reads the same x",
+    "conv": "each channel mixes its number of this token with that of the token before",
+    "mixer_out": "what was read from the state, on its way back into the stream",
+    "attention_gate": "each number that the heads have read is multiplied by one between 0 and 1",
+    "gate_up": "each number by itself",
+    "down": "back to the four numbers of the stream",
+    "attention_out": "the heads' results, mixed",
+    OTHER: "its steps, one after the other",
+    "qkv": "the first head of each",
+    "rope": "the first head, each pair turned by the token's position",
+    "mix": "the first head",
+    "indexer": "short queries and keys; the keys with the largest products are read",
+    "per_layer": "the token's second, narrow row",
+    "logits": "one logit for each of four tokens",
+}
+
+Table = Mapping[str, Any]
+Rows = Iterator[Sequence[str]]
+
+
+def leaf(name: str) -> str:
+    """Return the last part of a step's name."""
+    return name.rpartition(".")[2]
+
+
+def kind_of(stop: Stop) -> str:
+    """Return what is computed at a stop, without dimensions."""
+    title = stop.title.partition(",")[0]
+    beside = stop.formula if stop.name in _BESIDE_FORMULA else ""
+    rule = stop.what.partition("chosen:")[2] if stop.name == "router" else ""
+    says = f"{title} {beside} {rule}".replace("swish", "silu")
+    return re.sub(r"[\d.,]+", "", says).strip()
+
+
+def worked_steps(stops: Sequence[Stop]) -> dict[str, Table]:
+    """Return the tables of stops at which the same is computed: with the steps that are most like
+    a stop's own, and of one model as far as that goes.
+    """
+    fits: dict[str, dict[str, int]] = {}
+    for stop in stops:
+        own = {leaf(x) for x in stop.steps}
+        for model, worked in _worked().items():
+            found = worked.get(stop.name)
+            if found is not None and found["kind"] == kind_of(stop):
+                fits.setdefault(stop.name, {})[model] = -len(own ^ set(found["steps"].split()))
+    most = Counter(
+        model
+        for of_stop in fits.values()
+        for model, fit in of_stop.items()
+        if fit == max(of_stop.values())
+    )
+    chosen = {
+        name: max(of_stop, key=lambda x: (of_stop[x], most[x])) for name, of_stop in fits.items()
+    }
+    return {name: _table(model, name, _worked()[model][name]) for name, model in chosen.items()}
+
+
+@cache
+def _worked() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    """Return the numbers of stops by model and stop."""
+    found: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    found = json.loads(WORKED_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
+    kept = found.get("recorded")
+    columns: Sequence[str]
+    if kept is None:
+        rows = [(name, numbers[:_SHOWN]) for name, numbers in found["rows"]]
+        longest = max((x for _, x in rows), key=len)
+        cells: Iterable[Sequence[str]] = [(name, *map(short, x)) for name, x in rows]
+        says, columns = _SAYS.get(stop, ""), _places(longest)
+    elif stop == "state":
+        says, columns, cells = _STATES[kept["scan"]](kept)
+    else:
+        make = {"router": _router, "experts": _experts}.get(stop, _head)
+        says, columns, cells = make(kept)
+        says = says or _HEADS["chunk" if kept.get("chunk") else stop].format_map(kept)
+    return {
+        "in": f"a {model} with d = 4",
+        "says": says,
+        "columns": columns,
+        "rows": [list(x) for x in cells],
+        "product": _product(found["product"]) if "product" in found else "",
+    }
+
+
+def _product(x: Mapping[str, Any]) -> str:
+    terms = (f"{_sign(w)}{abs(w):g}·{_factor(y)}" for w, y in zip(x["row"], x["x"], strict=True))
+    bias = f" {_sign(x['bias'])}{abs(x['bias']):g}" if x["bias"] else ""
+    return f"{x['of']}[0] = {' '.join(terms).removeprefix('+ ')}{bias} = {short(x['y'])}"
+
+
+def _sign(x: float) -> str:
+    return "− " if x < 0 else "+ "
+
+
+def _factor(x: float) -> str:
+    return f"({short(x)})" if short(x).startswith("−") else short(x)
+
+
+Part = tuple[str, Sequence[str], Iterable[Sequence[str]]]
+
+
+def _router(x: Mapping[str, Any]) -> Part:
+    logits, scoring, correction = x["logits"], x["scoring"], x["correction"]
+    scores = softmax(logits) if scoring == "softmax" else [_SCORES[scoring](y) for y in logits]
+    ranked = [a + b for a, b in zip(scores, correction, strict=True)] if correction else scores
+    weights = dict(zip(x["chosen"], x["weights"], strict=True))
+    says = [f"{scoring} makes a score of each logit"]
+    if correction:
+        says.append("a learned bias is added for the choice only")
+    if x["groups"]:
+        count, kept = x["groups"]
+        says.append(
+            f"of {count} groups of {len(logits) // count} experts, the best {kept} take part"
+        )
+    shares = ", divided by their sum" if x["normed"] else ""
+    factor = f", times {x['factor']:g}" if x["factor"] != 1 else ""
+    chosen = " and ".join(f"{e}" for e in sorted(weights))
+    says.append(f"experts {chosen} win, and their scores{shares}{factor}, are their weights")
+    rows = (
+        (
+            f"{e}",
+            short(logits[e]),
+            short(scores[e]),
+            *([short(ranked[e])] if correction else ()),
+            short(weights[e]) if e in weights else "–",
+        )
+        for e in range(len(logits))
+    )
+    with_bias = ["with bias"] if correction else []
+    return "; ".join(says), ["expert", "logit", scoring, *with_bias, "weight"], rows
+
+
+_SCORES = {
+    "sigmoid": lambda x: 1 / (1 + exp(-x)),
+    "sqrtsoftplus": lambda x: sqrt(log1p(exp(x))),
+}
+
+
+def _experts(x: Mapping[str, Any]) -> Part:
+    each = x["each"]
+    total = " + ".join(f"{short(w)}·{_expert(e)}" for e, w, _ in each)
+
+    def rows() -> Rows:
+        yield "x", *map(short, x["x"])
+        for e, _, y in each:
+            yield f"{_expert(e)}(x)", *map(short, y)
+        yield f"y = {total}", *map(short, x["sum"])
+
+    says = "each chosen expert reads x by itself; y is their sum, each times the router's weight"
+    return says, _places(x["x"]), rows()
+
+
+def _expert(e: int) -> str:
+    return f"expert{e}"
+
+
+def _places(numbers: Sequence[float]) -> list[str]:
+    return ["", *(f"[{i}]" for i in range(len(numbers)))]
+
+
+def _head(x: Mapping[str, Any]) -> Part:
+    """Return the keys of a head with their scores and shares."""
+    products, window, slope, sink = x["products"], x["window"], x["slope"], x["sink"]
+    last = len(products) - 1
+    scores = [y * (x["scale"] or 1 / sqrt(x["dim"])) for y in products]
+    if cap := x["softcap"]:
+        scores = [cap * tanh(y / cap) for y in scores]
+    distance = [last - i for i in range(last + 1)]
+    lowered = [y - (slope or 0) * n for y, n in zip(scores, distance, strict=True)]
+    first = last // x["chunk"] * x["chunk"] if x["chunk"] else 0
+    seen = [i >= first and (window is None or last - i < window) for i in range(last + 1)]
+    kept = [y for y, is_seen in zip(lowered, seen, strict=True) if is_seen]
+    shares = iter(softmax([*kept, sink] if sink is not None else kept))
+    columns = ["key of", "score", *(["distance", "lowered"] if slope else ()), "share"]
+
+    def rows() -> Rows:
+        for i in range(last + 1):
+            far = (f"{distance[i]}", short(lowered[i])) if slope else ()
+            share = percent(next(shares)) if seen[i] else "masked"
+            yield f"token {i}", short(scores[i]), *far, share
+        if sink is not None:
+            yield "sink", short(sink), percent(next(shares))
+
+    return "", columns, rows()
+
+
+_HEADS = {
+    "alibi": "the first head, whose slope is {slope:g}: a score loses that for each token between",
+    "sinks": "the sink takes its share, and has no value to hand over",
+    "window": "a window of {window}: older keys have no share",
+    "chunk": "chunks of {chunk} tokens: this one begins a chunk, and reads itself alone",
+    "no_positions": "a score depends on the two vectors alone; at any distance it would be the "
+    "same",
+}
+
+
+def _matrix_rows(name: str, state: Sequence[Sequence[float]]) -> Sequence[str]:
+    return (name, *map(list_numbers, state))
+
+
+_STATE_COLUMNS = ("", "S[0]", "S[1]")
+
+
+def _delta(x: Mapping[str, Any]) -> Part:
+    before, after, k, q, v, beta = (x[y] for y in ("before", "after", "k", "q", "v", "beta"))
+    decays = [exp(y) for y in (x["g"] if isinstance(x["g"], list) else [x["g"]] * len(k))]
+    faded = [[a * y for y in row] for a, row in zip(decays, before, strict=True)]
+    held = [sum(a * row[j] for a, row in zip(k, faded, strict=True)) for j in range(len(v))]
+    new = [beta * (a - b) for a, b in zip(v, held, strict=True)]
+
+    def rows() -> Rows:
+        yield _matrix_rows("S before", before)
+        yield "e^g", *map(short, decays)
+        yield _matrix_rows("e^g S", faded)
+        yield "k", *map(short, k)
+        yield "Sᵀk: held for k", list_numbers(held), ""
+        yield "v", list_numbers(v), ""
+        yield f"u = {short(beta)}·(v − Sᵀk)", list_numbers(new), ""
+        yield _matrix_rows("S + k ⊗ u", after)
+        yield "q", *map(short, q)
+        yield "y = Sᵀq", list_numbers(x["y"]), ""
+
+    says = (
+        "one head with a state of 2 × 2: it fades, what it holds for k is replaced by v in part "
+        f"(β = {short(beta)}), and q reads it"
+    )
+    return says, _STATE_COLUMNS, rows()
+
+
+def _linear(x: Mapping[str, Any]) -> Part:
+    def rows() -> Rows:
+        yield _matrix_rows("S before", x["before"])
+        yield "k", *map(short, x["k"])
+        yield "v", list_numbers(x["v"]), ""
+        yield _matrix_rows("S faded + k ⊗ v", x["after"])
+        yield "q", *map(short, x["q"])
+        yield "y = Sᵀq", list_numbers(x["y"]), ""
+
+    says = "one head with a state of 2 × 2: it fades, v is added where k points, and q reads it"
+    return says, _STATE_COLUMNS, rows()
+
+
+def _ssm(x: Mapping[str, Any]) -> Part:
+    decay = exp(-exp(x["a_log"]) * x["dt"])
+
+    def rows() -> Rows:
+        yield _matrix_rows("S before", x["before"])
+        yield _matrix_rows(f"× {short(decay)}", [[decay * y for y in row] for row in x["before"]])
+        yield f"{short(x['dt'])}·x", *(short(x["dt"] * y) for y in x["x"])
+        yield "b", list_numbers(x["b"]), ""
+        yield _matrix_rows("S + dt x ⊗ b", x["after"])
+        yield "c", list_numbers(x["c"]), ""
+        yield "y = S c", *map(short, x["y"])
+
+    says = (
+        f"one head with a state of 2 × 2; dt = {short(x['dt'])} decides both how much it fades and "
+        "how much of x is written"
+    )
+    return says, _STATE_COLUMNS, rows()
+
+
+def _selective(x: Mapping[str, Any]) -> Part:
+    dt, u = x["dt"], x["x"]
+    decays = [exp(-exp(a) * dt) for a in x["a_log"]]
+
+    def rows() -> Rows:
+        yield "s before", *map(short, x["before"])
+        yield "e^(−e^a dt)", *map(short, decays)
+        yield "s faded", *(short(a * y) for a, y in zip(decays, x["before"], strict=True))
+        yield "dt·x·b", *(short(dt * u * y) for y in x["b"])
+        yield "s", *map(short, x["after"])
+        yield "c", *map(short, x["c"])
+        yield f"y = s·c + {short(x['skip'])}·x", short(x["y"]), ""
+
+    says = (
+        f"one channel with a state of two numbers; x = {short(u)}, and dt = {short(dt)} decides "
+        "both how much fades and how much of x is written"
+    )
+    return says, ("", "s[0]", "s[1]"), rows()
+
+
+_STATES = {
+    "gated_delta_rule": _delta,
+    "linear_attention": _linear,
+    "ssm_scan": _ssm,
+    "selective_scan": _selective,
+}

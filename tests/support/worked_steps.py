@@ -1,0 +1,533 @@
+"""`worked_steps`: what small models of a few numbers compute at each stop of the tour, computed by torch."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import llamath
+from llamath.analysis.graph.operations import shape_operations
+from llamath.analysis.graph.recorder import record
+from llamath.analysis.graph.steps import Step
+from llamath.analysis.graph.walkthrough import WalkthroughStage, walkthrough
+from llamath.analysis.learn.tour.tour import Stop, tour_of
+from llamath.core.expr import Expr
+from llamath.torch import Decoder, build
+from llamath.torch.debug.operation_log import OperationLog, match_operations
+from llamath.torch.forward_context import _alibi_slopes
+from llamath.torch.module import local_tensors
+from llamath.torch.torch_machine import TorchMachine
+from llamath.web.page_data.live.tour_example import bundled_kinds
+from llamath.web.page_data.live.worked_steps import kind_of, leaf
+
+IDS = (1, 2, 3)
+HEADS = {"alibi", "window", "sinks", "no_positions"}
+WIDTH = 4
+_SIZES = {"vocab_size": 4, "hidden_size": WIDTH, "intermediate_size": 3, "num_hidden_layers": 1, "num_attention_heads": 2}  # fmt: skip
+_GROUPED = _SIZES | {"num_key_value_heads": 1, "head_dim": 2}
+_LATENT = _SIZES | {"num_key_value_heads": 2, "kv_lora_rank": 2, "q_lora_rank": 2, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2, "v_head_dim": 2}  # fmt: skip
+_STATE = {"state_size": 2, "conv_kernel": 2}
+_EXPERTS = {"moe_intermediate_size": 2, "num_experts_per_tok": 2, "norm_topk_prob": True}
+_GROUPS = _EXPERTS | {"n_routed_experts": 6, "n_shared_experts": 1, "n_group": 3, "topk_group": 2, "num_hidden_layers": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5}  # fmt: skip
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "Llama": _GROUPED | {"model_type": "llama"},
+    "DeepSeek V3": _LATENT | _GROUPS | {"model_type": "deepseek_v3"},
+    "Mixtral": _GROUPED
+    | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+    "GLM-4.5": _GROUPED
+    | _EXPERTS
+    | {
+        "model_type": "glm4_moe",
+        "partial_rotary_factor": 1.0,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 0,
+    },
+    "Qwen3 Next": _GROUPED
+    | _EXPERTS
+    | {
+        "model_type": "qwen3_next",
+        "num_hidden_layers": 2,
+        "full_attention_interval": 2,
+        "partial_rotary_factor": 1.0,
+        "linear_key_head_dim": 2,
+        "linear_value_head_dim": 2,
+        "linear_num_key_heads": 1,
+        "linear_num_value_heads": 2,
+        "linear_conv_kernel_dim": 2,
+        "num_experts": 4,
+        "shared_expert_intermediate_size": 2,
+    },
+    "Mamba": _SIZES
+    | {"model_type": "mamba", "intermediate_size": 4, **_STATE, "time_step_rank": 1},
+    "Mamba-2": _SIZES
+    | {"model_type": "mamba2", **_STATE, "num_heads": 2, "head_dim": 2, "n_groups": 1, "expand": 1},
+    "MiniMax": _GROUPED
+    | {
+        "model_type": "minimax",
+        "num_local_experts": 4,
+        "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+        "rotary_dim": 2,
+    },
+    "LFM2": _GROUPED
+    | {
+        "model_type": "lfm2",
+        "num_hidden_layers": 2,
+        "conv_L_cache": 2,
+        "full_attn_idxs": [1],
+        "block_multiple_of": 2,
+    },
+    "Kimi Linear": _LATENT
+    | _EXPERTS
+    | {
+        "model_type": "kimi_linear",
+        "pad_token_id": 0,
+        "q_lora_rank": None,
+        "num_hidden_layers": 2,
+        "num_experts": 4,
+        "num_experts_per_token": 2,
+        "num_shared_experts": 1,
+        "linear_attn_config": {
+            "full_attn_layers": [2],
+            "kda_layers": [1],
+            "head_dim": 2,
+            "num_heads": 2,
+            "short_conv_kernel_size": 2,
+        },
+        "first_k_dense_replace": 0,
+        "model_max_length": 64,
+    },
+    "GPT-2": {
+        "model_type": "gpt2",
+        "vocab_size": 4,
+        "n_embd": WIDTH,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_inner": 3,
+        "n_positions": 4,
+    },
+    "Gemma 2": _GROUPED | {"model_type": "gemma2", "query_pre_attn_scalar": 2, "sliding_window": 2},
+    "Qwen3": _GROUPED | {"model_type": "qwen3"},
+    "BLOOM": {"model_type": "bloom", "vocab_size": 4, "n_embed": WIDTH, "n_layer": 1, "n_head": 4},
+    "gpt-oss": _GROUPED
+    | _EXPERTS
+    | {"model_type": "gpt_oss", "num_local_experts": 4, "sliding_window": 2},
+    "Command R": _GROUPED | {"model_type": "cohere"},
+    "SmolLM3": _GROUPED | {"model_type": "smollm3", "no_rope_layers": [0]},
+    "OPT": {
+        "model_type": "opt",
+        "vocab_size": 4,
+        "hidden_size": WIDTH,
+        "ffn_dim": 3,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 8,
+    },
+    "Nemotron": _GROUPED | {"model_type": "nemotron", "partial_rotary_factor": 1.0},
+    "OLMo": _SIZES | {"model_type": "olmo"},
+    "GELU Llama": _GROUPED | {"model_type": "llama", "hidden_act": "gelu"},
+    "ReLU Llama": _GROUPED | {"model_type": "llama", "hidden_act": "relu2"},
+    "Gemma 4": _GROUPED
+    | {
+        "model_type": "gemma4_text",
+        "global_head_dim": 2,
+        "layer_types": ["full_attention"],
+        "hidden_size_per_layer_input": 2,
+        "vocab_size_per_layer_input": 4,
+        "sliding_window": 2,
+    },
+    "GPT-NeoX": _SIZES | {"model_type": "gpt_neox", "hidden_act": "gelu_fast", "rotary_pct": 1.0},
+    "DeepSeek V2": _LATENT
+    | _GROUPS
+    | {"model_type": "deepseek_v2", "topk_method": "group_limited_greedy"},
+    "Llama 4": _GROUPED
+    | _EXPERTS
+    | {
+        "model_type": "llama4_text",
+        "intermediate_size_mlp": 3,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 1,
+        "attention_chunk_size": 2,
+    },
+    "OPT with norms of branches": {
+        "model_type": "opt",
+        "vocab_size": 4,
+        "hidden_size": WIDTH,
+        "ffn_dim": 3,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 8,
+        "do_layer_norm_before": False,
+    },
+    "OLMo 2": _GROUPED | {"model_type": "olmo2"},
+    "XGLM": {
+        "model_type": "xglm",
+        "vocab_size": 4,
+        "d_model": WIDTH,
+        "ffn_dim": 3,
+        "num_layers": 1,
+        "attention_heads": 2,
+        "max_position_embeddings": 8,
+    },
+    "DeepSeek V3.2": _LATENT
+    | _GROUPS
+    | {"model_type": "deepseek_v32", "index_n_heads": 2, "index_head_dim": 4, "index_topk": 2},
+}
+"""Configurations by the model of which each is a small copy."""
+_SLOW = {"alpha", "beta", "dt", "dt_down", "dt_up", "dt_bias", "a_log", "forget"}
+_ROWS = [
+    [0.5, 1.0, -1.0, 1.0],
+    [1.0, 2.0, -0.5, -1.0],
+    [-1.0, 0.5, 1.0, 2.0],
+    [2.0, -1.0, 0.5, 1.0],
+]
+"""The embedding."""
+_SEEDS = {"Qwen3 Next": 44, "Mamba": 23, "Mamba-2": 9, "MiniMax": 3, "Kimi Linear": 37}
+_SEED = 34
+"""Of those tried, with numbers in which most can be seen: groups, biases and states matter."""
+_NUMBERS = (-1.0, 0.5, 1.0, -0.5)
+
+
+def weight(seed: int, path: str, shape: Sequence[int]) -> Tensor:
+    """Return the numbers of a weight: a short row for each token, ± 1 and ± ½, near 1 those of norms, and so that states fade
+    slowly.
+    """
+    if path.startswith("embed") and tuple(shape) == (len(_ROWS), WIDTH):
+        return torch.tensor(_ROWS)
+    seed, numbers = zlib.crc32(f"{seed}{path}".encode()), []
+    for _ in range(torch.Size(shape).numel()):
+        seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
+        numbers.append(_NUMBERS[(seed >> 16) % 4])
+    found = torch.tensor(numbers).reshape(tuple(shape))
+    if any(x in _SLOW for x in path.split(".")):
+        return found / 2 if len(shape) > 1 else found / 2 - 1
+    return found if len(shape) > 1 else found / 2 if path.endswith("bias") else 1 + found / 2
+
+
+class _Recorder(OperationLog):
+    """A torch machine that keeps every result, what routers choose, what experts return, what
+    states are and what heads read.
+    """
+
+    def __init__(self, ids: Tensor, store: Any) -> None:
+        self.results: dict[int, Tensor] = {}
+        self.found: dict[int, dict[str, Any]] = {}
+        super().__init__(ids, store)
+
+    def _add(self, op: Any, y: Tensor, *rest: Any, **options: Any) -> None:
+        super()._add(op, y, *rest, **options)
+        self.results[id(self.log[-1])] = y
+
+    def _keep(self, name: str, part: dict[str, Any]) -> None:
+        assert self._layer is not None
+        self.found.setdefault(self._layer, {})[name] = part
+
+    def route(self, logits: Tensor, correction: Tensor | None, moe: Any) -> tuple[Tensor, Tensor]:
+        chosen, weights = super().route(logits, correction, moe)
+        self._keep(
+            "router",
+            {
+                "logits": logits[0, -1].tolist(),
+                "correction": None if correction is None else correction.tolist(),
+                "scoring": moe.scoring,
+                "groups": None if moe.expert_groups is None else list(moe.expert_groups[:2]),
+                "normed": moe.norm_topk_prob and moe.routing != "input",
+                "factor": moe.routed_scaling_factor,
+                "chosen": chosen[0, -1].tolist(),
+                "weights": weights[0, -1].tolist(),
+            },
+        )
+        return chosen, weights
+
+    def experts(self, moe: Any, experts: Any, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        y = super().experts(moe, experts, x, chosen, weights)
+        plain = TorchMachine(self.ids, self.cache)
+        pairs = zip(chosen[0, -1].tolist(), weights[0, -1].tolist(), strict=True)
+        self._keep(
+            "experts",
+            {
+                "x": x[0, -1].tolist(),
+                "each": [[e, w, experts[e](plain, x[0, -1:])[0].tolist()] for e, w in pairs],
+                "sum": y[0, -1].tolist(),
+            },
+        )
+        return y
+
+    def attention(
+        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **more: Any
+    ) -> Tensor:
+        y = super().attention(mixer, q, k, v, *rest, **more)
+        sinks = more.get("sinks", rest[1] if len(rest) > 1 else None)
+        transform = mixer.score_transform
+        alibi = transform.alibi
+        self._keep(
+            "heads",
+            {
+                "products": (k[0, :, 0] @ q[0, -1, 0]).tolist(),
+                "dim": q.shape[-1],
+                "scale": transform.scale,
+                "softcap": transform.softcap,
+                "slope": float(_alibi_slopes(alibi, q.shape[2])[0]) if alibi else None,
+                "sink": None if sinks is None else float(sinks[0]),
+                "window": mixer.window.size,
+                "chunk": mixer.window.chunk,
+            },
+        )
+        return y
+
+
+def _of_head(x: Tensor, is_shared: bool = False) -> Any:
+    """Return the numbers of the last token and the first head, channel or group."""
+    of_token = x[0, -1] if x.dim() > 2 else x
+    return (of_token if is_shared else of_token[0]).tolist()
+
+
+def _scan(name: str, letters: str) -> Callable[..., Any]:
+    logged = getattr(OperationLog, name)
+
+    def run(machine: _Recorder, mixer: Any, *inputs: Any) -> Tensor:
+        before = machine._state(mixer).recurrent_state
+        y: Tensor = logged(machine, mixer, *inputs)
+        after = machine._state(mixer).recurrent_state
+        assert after is not None
+        states = torch.stack((after * 0 if before is None else before, after))[:, 0, 0]
+        shared = {"b", "c"} if name == "selective_scan" else set()  # by all channels
+        pairs = zip(letters.split(), inputs, strict=False)
+        numbers = {key: _of_head(x, key in shared) for key, x in pairs}
+        machine._keep(
+            "state",
+            {
+                "scan": name,
+                "before": states[0].tolist(),
+                "after": states[1].tolist(),
+                **numbers,
+                "y": _of_head(y),
+            },
+        )
+        return y
+
+    return run
+
+
+for _name, _letters in {
+    "gated_delta_rule": "q k v g beta",
+    "linear_attention": "q k v",
+    "ssm_scan": "x b c dt a_log",
+    "selective_scan": "x b c dt a_log skip",
+}.items():
+    setattr(_Recorder, _name, _scan(_name, _letters))
+
+
+def modules() -> Iterator[tuple[str, Any, Decoder]]:
+    """Yield the small models and their modules, by name."""
+    for name, config in MODELS.items():
+        model = llamath.load(dict(config))
+        module = build(model.text.tree)
+        with torch.no_grad():
+            for path, x in local_tensors(module):
+                x.copy_(weight(_SEEDS.get(name, _SEED), path, x.shape))
+        yield name, model, module
+
+
+def worked_steps() -> dict[str, dict[str, Any]]:
+    """Return the numbers of the stops of each small model, without those that a Llama has."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, model, module in modules():
+        stops = _Worked(model, module).stops()
+        bundled = bundled_kinds()
+        found[name] = {x: y for x, y in stops if bundled.get(x) != y["kind"] or x == "cache"}
+    return found
+
+
+class _Worked:
+    """A pass of a small model over three tokens, and the same in three passes."""
+
+    @torch.inference_mode()
+    def __init__(self, model: Any, module: Decoder) -> None:
+        self.model, self.module = model, module
+        tokens = Expr.variable("T", len(IDS))
+        graph = record(model.text.tree, batch=1, new_tokens=tokens, past_tokens=Expr.const(0))
+        walk = walkthrough(graph)
+        prompt, _ = self._read(module.new_cache(len(IDS)), IDS)
+        self.prompt = prompt.found
+        self.steps = {(x.layer, y.name): y for x in walk.stages for y in x.steps}
+        self.results = {
+            (stage.layer, name): y
+            for stage in walk.stages
+            for name, y in _results(stage, prompt).items()
+        }
+        outs = [list(_results(x, prompt).values())[-1] for x in walk.stages if x.name != "head"]
+        self.streams = dict(enumerate(outs)) | {None: outs[-1]}
+        store = module.new_cache(len(IDS))
+        for token in IDS:
+            last, logits = self._read(store, (token,))
+        self.found, self.logits = last.found, logits
+
+    def _read(self, store: Any, ids: Sequence[int]) -> tuple[_Recorder, list[float]]:
+        rows = torch.tensor([list(ids)])
+        store.reserve(len(ids), None)
+        machine = _Recorder(rows, store)
+        logits = self.module.compute(machine, rows)
+        store.length += len(ids)
+        return machine, logits[0, -1].tolist()
+
+    def stops(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the numbers of each stop."""
+        for stop in tour_of(self.model, code=False).stops:
+            found: dict[str, Any] = {"rows": list(self._rows(stop))}
+            if (part := self._recorded(stop)) is not None:
+                found = {"rows": [], "recorded": part}
+            if product := self._product(stop):
+                found["product"] = product
+            if found["rows"] or "recorded" in found:
+                yield (
+                    stop.name,
+                    {"kind": kind_of(stop), "steps": " ".join(map(leaf, stop.steps)), **found},
+                )
+
+    def _recorded(self, stop: Stop) -> dict[str, Any] | None:
+        if not stop.place.isdigit():
+            return None
+        if stop.name in HEADS:
+            return self.prompt[int(stop.place)].get("heads")
+        return self.found.get(int(stop.place), {}).get(stop.name)
+
+    def _result(self, stop: Stop, name: str, token: int = -1) -> Tensor | None:
+        """Return the result of a step for a token, of its first head."""
+        place = int(stop.place) if stop.place.isdigit() else None
+        found = self.streams.get(place) if name == "x" else self.results.get((place, name))
+        if found is None or found.dim() < 3:
+            return None
+        last = found[0, token]
+        return last if last.dim() == 1 else last[0]
+
+    def _step(self, stop: Stop, name: str) -> Step | None:
+        return self.steps.get((int(stop.place) if stop.place.isdigit() else None, name))
+
+    def _rows(self, stop: Stop) -> Iterator[tuple[str, list[float]]]:
+        if stop.name == "cache":
+            for t in range(len(IDS)):
+                kept = [self._result(stop, x, t) for x in stop.steps]
+                yield f"token {t}", [y for x in kept if x is not None for y in x.tolist()]
+            return
+        if stop.name == "biases":
+            yield from self._biased(stop)
+            return
+        shown: set[str] = set()
+        for name in stop.steps:
+            step, value = self._step(stop, name), self._result(stop, name)
+            if step is None or value is None or step.kind in ("choice", "view") or "{e}" in name:
+                continue
+            if step.kind == "conv":
+                source = step.inputs[0]
+                for says, at in (("the token before", -2), ("this token", -1)):
+                    yield f"{_named(source)}, {says}", self._result(stop, source, at).tolist()
+            elif not shown or step.kind in ("add", "sum", "multiply", "norm", "cache"):
+                for x in step.inputs:
+                    numbers = self._result(stop, x)
+                    if x not in shown and numbers is not None:
+                        yield _named(x), numbers.tolist()
+                    shown.add(x)
+            if stop.name in ("norm", "post_norm"):
+                yield from _before_weight(self._result(stop, step.inputs[0]), step)
+                yield "times the weight", value.tolist()
+                return
+            if stop.name == "positions":
+                yield f"P[{len(IDS) - 1}]", (value - self._result(stop, step.inputs[0])).tolist()
+            shown.add(name)
+            yield _label(step), value.tolist()
+
+    def _biased(self, stop: Stop) -> Iterator[tuple[str, list[float]]]:
+        name = stop.steps[0]
+        step, y = self._step(stop, name), self._result(stop, name)
+        weights = dict(local_tensors(self.module))
+        bias = weights[f"layers.{stop.place}.{name}.bias"]
+        x = self._result(stop, step.inputs[0])
+        yield _named(step.inputs[0]), x.tolist()
+        yield f"W {_named(step.inputs[0])}", (y - bias).tolist()
+        yield "b", bias.tolist()
+        yield f"{leaf(name)} = W x + b", y.tolist()
+
+    def _product(self, stop: Stop) -> dict[str, Any] | None:
+        """Return the first product with a matrix: its first row, what it reads and the result."""
+        for name in stop.steps:
+            step = self._step(stop, name)
+            if step is None or step.kind != "linear" or "{e}" in name:
+                continue
+            place = f"layers.{stop.place}." if stop.place.isdigit() else ""
+            weights = dict(local_tensors(self.module))
+            path = place + step.weights[0].path
+            matrix, bias = weights.get(path), weights.get(path.removesuffix("weight") + "bias")
+            x, y = self._result(stop, step.inputs[0]), self._result(stop, name)
+            if (
+                matrix is not None
+                and x is not None
+                and y is not None
+                and x.numel() == matrix.shape[1]
+            ):
+                return {
+                    "of": leaf(name),
+                    "in": _named(step.inputs[0]),
+                    "row": matrix[0].tolist(),
+                    "x": x.tolist(),
+                    "bias": 0.0 if bias is None else bias[0].item(),
+                    "y": float(y[0]),
+                }
+        return None
+
+
+def _results(stage: WalkthroughStage, machine: _Recorder) -> dict[str, Tensor]:
+    """Return the results of a stage's steps by name, from the operations that were executed."""
+    names: dict[int, list[str]] = {}
+    for x in stage.steps:
+        names.setdefault(id(x.node), []).append(x.name)
+    log = [x for x in machine.log if x.layer == stage.layer]
+    if stage.layer is None:
+        middle = next(i for i, x in enumerate(log) if x.op is shape_operations.layers)
+        log = log[:middle] if stage.name == "embedding" else log[middle:]
+    return {
+        own[-1]: y
+        for node, found in match_operations(stage.nodes, log)
+        if (own := names.get(id(node))) and (y := machine.results.get(id(found))) is not None
+    }
+
+
+_NAMES = {
+    **dict.fromkeys(("attn_norm", "mlp_norm", "embed", "attn_add", "scale", "embed_norm"), "x"),
+    **dict.fromkeys(("concat", "mix"), "y"),
+    **dict.fromkeys(("kv_norm", "latents"), "c"),
+    "act": "a",
+    "combine": "chosen experts",
+    "shared_add": "experts",
+}
+"""Names of the tour's formulas."""
+
+
+def _named(name: str) -> str:
+    return _NAMES.get(leaf(name), leaf(name))
+
+
+def _label(step: Step) -> str:
+    name = _named(step.name)
+    if step.kind == "linear":
+        return f"{name} = W {_named(step.inputs[0])}"
+    if step.kind in ("add", "sum"):
+        return "their sum"
+    says = {"norm": "normed", "conv": "mixed", "rope": "turned", "mix": "read"}.get(step.kind)
+    if says is None:
+        return step.description
+    return says if name in ("norm", "conv") else f"{name}, {says}"
+
+
+def _before_weight(x: Tensor, step: Step) -> Iterator[tuple[str, list[float]]]:
+    assert step.node is not None
+    if step.node.op.name == "rms_norm":
+        yield "x / rms", (x / x.square().mean().sqrt()).tolist()
+    else:
+        yield "x − mean", (x - x.mean()).tolist()
+        yield "/ deviation", ((x - x.mean()) / x.var(correction=0).sqrt()).tolist()
