@@ -96,6 +96,60 @@ def test_question_is_pressed_and_undone(tab: Any) -> None:
     assert total(tab) == 8_030_261_248 and tab.evaluate("location.hash") == "#edit=sizes"
 
 
+def ask(tab: Any, question: str) -> None:
+    tab.get_by_role("button", name=question).click()
+    wait_until_drawn(tab)
+
+
+def test_questions_keep_what_was_edited_before(tab: Any) -> None:
+    go_to(tab, "edit=sizes")
+    ask(tab, "twice as deep")
+    ask(tab, "twice as wide")
+    config = load(MODEL).config.data
+    both = {"num_hidden_layers": 64, "hidden_size": 8192, "intermediate_size": 28672}
+    # the head size follows the width
+    assert total(tab) == llamath.load({**config, **both}).parameters.total
+    pressed = tab.locator(".edit-questions [aria-pressed=true]").all_text_contents()
+    assert pressed == ["twice as deep", "twice as wide"]
+    ask(tab, "twice as deep")
+    assert total(tab) == llamath.load({**config, **both, "num_hidden_layers": 32}).parameters.total
+
+
+def drag(tab: Any, letter: str, *values: int) -> None:
+    """Move a slider through values, and let it go."""
+    tab.evaluate(
+        """([letter, values]) => {
+          const range = document.querySelector(`#size-${letter}`).previousElementSibling;
+          for (const n of values) {
+            range.value = String(n);
+            range.dispatchEvent(new Event("input", { bubbles: true }));
+          }
+          range.dispatchEvent(new PointerEvent("pointerup", { bubbles: true }));
+        }""",
+        [letter, values],
+    )
+    wait_until_drawn(tab)
+
+
+def test_each_edit_is_one_step_of_back(tab: Any) -> None:
+    go_to(tab, "edit=sizes")
+    ask(tab, "multi-head attention")
+    drag(tab, "L", 33, 34, 40)
+    drag(tab, "L", 41, 48)
+    tab.fill("#size-V", "32000")
+    wait_until_drawn(tab)
+    tab.check("#edit-tied")
+    wait_until_drawn(tab)
+    seen = [tab.evaluate("location.hash")]
+    for _ in range(5):
+        tab.go_back()
+        wait_until_drawn(tab)
+        seen.append(tab.evaluate("location.hash"))
+    steps = ["K32.L48.V32000.tied1", "K32.L48.V32000", "K32.L48", "K32.L40", "K32"]
+    assert seen == [*(f"#sizes={x}&edit=sizes" for x in steps), "#edit=sizes"]
+    assert total(tab) == 8_030_261_248 and tab.locator("#edit").count() == 1
+
+
 def test_what_pictures_cannot_follow_is_said(tab: Any) -> None:
     go_to(tab, "edit=sizes&sizes=tied1")
     tied = llamath.load({**load(MODEL).config.data, "tie_word_embeddings": True})
@@ -196,6 +250,12 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     assert shown_text(tab, "[data-part=live]") == f"{mixture.parameters.active:,}"
     assert "of KV cache at 8,192 tokens" in tab.text_content("[data-part=bytes]")
     assert shown_text(tab, "[data-part=cache]") == "1 GiB"
+    tab.click("[data-view=a]")
+    wait_until_drawn(tab)
+    assert tab.evaluate("location.hash") == "", "nothing of the mixture stays in the address"
+    tab.go_back()
+    wait_until_drawn(tab)
+    assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
     tab.go_back()
     wait_until_drawn(tab)
     assert tab.locator("#edit").count() == 1 and total(tab) == 8_030_261_248

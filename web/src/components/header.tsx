@@ -52,7 +52,15 @@ function Views({ view }: { view: string }) {
 					key={key}
 					data-view={key}
 					aria-pressed={view === key}
-					onClick={() => change({ view: key, section: "", quiz: "" })}
+					onClick={() =>
+						change({
+							view: key,
+							section: "",
+							quiz: "",
+							// what was designed is no edit of the model
+							...(isDesign && key !== "design" && { like: "a", sizes: "" }),
+						})
+					}
 				>
 					{text}
 				</button>

@@ -66,7 +66,7 @@ function dimensionsOf(design: Design, given: ReadonlyMap<string, string>): Dimen
 	return { values, tied: design.tied === null ? null : tied };
 }
 
-export const isSame = (a: Dimensions, b: Dimensions): boolean =>
+const isSame = (a: Dimensions, b: Dimensions): boolean =>
 	a.tied === b.tied && Object.keys(a.values).every((x) => a.values[x] === b.values[x]);
 
 /** The text without what it says of the model's own dimensions, and of what follows anyway. */

@@ -72,12 +72,17 @@ export function writeState(of: State): string {
 }
 
 /** Settings each of whose changes is a step that Back undoes. */
-const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer", "edit"];
+const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer", "edit", "sizes"];
 /** Of these, changes of the same ones that follow each other are one step, as of a slider. */
 const SIZING = ["memory", "parameters", "layouts"];
 const isSizing = (name: SettingName) => SETTINGS[name].parts.some((x) => SIZING.includes(x));
-/** The names of those that the last step has changed. */
+/** The names of those that the last step has changed, or its gesture. */
 let lastStep = "";
+
+/** A slider was let go, or a field was left: what moves it next is another step. */
+export function endGesture(): void {
+	lastStep = "";
+}
 
 /** Beginning and ending the tour or the quiz are steps, their stops and answers are not. */
 const isTourStep = ({ tour, quiz }: Partial<State>) =>
@@ -124,19 +129,19 @@ export function addEntry(name: string): void {
 
 /**
  * Changes settings; every component that uses the state is drawn again. What `follows` from another
- * change is no step of its own.
+ * change is no step of its own, and the changes of one gesture are one step.
  */
-export function change(to: Partial<State>, follows = false): void {
+export function change(to: Partial<State>, follows = false, gesture = ""): void {
 	const changed = (Object.keys(to) as SettingName[]).filter((name) => to[name] !== state[name]);
-	const sized = changed.filter(isSizing).sort().join();
+	const group = changed.length && gesture ? gesture : changed.filter(isSizing).sort().join();
 	const isStep =
 		!follows &&
 		(isTourStep(to) ||
-			changed.some((name) => STEPS.includes(name)) ||
-			(sized !== "" && sized !== lastStep));
+			(!gesture && changed.some((name) => STEPS.includes(name))) ||
+			(group !== "" && group !== lastStep));
 	if (isStep) {
 		settleAddress();
-		lastStep = sized;
+		lastStep = group;
 	}
 	Object.assign(current, to);
 	clearTimeout(waiting);
@@ -158,7 +163,7 @@ cleanAddress();
 /** The section before Back, Forward or another address. */
 export let sectionBefore = "";
 addEventListener("popstate", () => {
-	lastStep = "";
+	endGesture();
 	sectionBefore = state.section;
 	if (isAnchor(location.hash)) return;
 	Object.assign(current, readState(location.hash));

@@ -136,8 +136,8 @@ export const openOnPage: OpenConfig = async (file) => {
 		// a model of the page's own structure has its whole page
 		change(
 			place >= 0 && canEdit(place)
-				? { view: like as View, edit: "text", sizes, section: "" }
-				: { view: "design", edit: "", like, sizes, section: "" },
+				? { view: like as View, edit: "text", like: "a", sizes, section: "", zoom: "" }
+				: { view: "design", edit: "", like, sizes, section: "", zoom: "" },
 		);
 		scrollTo(0, 0);
 		return `${file.name}: dimensions loaded`;

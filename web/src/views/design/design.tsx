@@ -26,7 +26,7 @@ import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
 import { compactCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
-import { change, useAppState } from "../../lib/state";
+import { change, endGesture, useAppState } from "../../lib/state";
 import { DesignPicture } from "./design_picture";
 
 const WHOLE = "a whole number from 1 to 4,294,967,295";
@@ -71,6 +71,8 @@ export function Dimension({
 				aria-label={`${name}, slider`}
 				aria-valuetext={`${name}: ${grouped(n)}`}
 				onInput={(event) => move(BigInt(event.currentTarget.value))}
+				onPointerUp={endGesture}
+				onBlur={endGesture}
 			/>
 			<input
 				id={id}
@@ -81,6 +83,7 @@ export function Dimension({
 				aria-invalid={!isValid}
 				aria-describedby={`${id}-note`}
 				onInput={(event) => type(event.currentTarget.value)}
+				onBlur={endGesture}
 			/>
 			<span id={`${id}-note`} class="control-note" role="status">
 				{isValid ? null : WHOLE}
@@ -374,7 +377,8 @@ function Designer({
 	);
 	const opened = isOfPage ? "" : kept && keptKeys.sizes;
 	const isBroken = result.broken.length > 0;
-	const set = (to: Partial<Dimensions>) => change({ sizes: encodeSizes({ ...current, ...to }) });
+	const set = (to: Partial<Dimensions>, gesture = "") =>
+		change({ sizes: encodeSizes({ ...current, ...to }) }, false, gesture);
 	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters`;
 	return (
 		<>
@@ -466,7 +470,9 @@ function Designer({
 								key={x.letter}
 								x={x}
 								n={current.values[x.letter]!}
-								move={(n) => set({ values: { ...current.values, [x.letter]: n } })}
+								move={(n) =>
+									set({ values: { ...current.values, [x.letter]: n } }, x.letter)
+								}
 							/>
 						))}
 					</div>

@@ -11,7 +11,6 @@ import {
 	closeEdit,
 	editedDimensions,
 	encodeEdit,
-	isSame,
 	withValues,
 	type Edited,
 } from "../../lib/editing";
@@ -23,10 +22,10 @@ import { compactCount, grouped, signed } from "../../lib/format";
 import { change, state, useAppState } from "../../lib/state";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
-import { asMixture, classicQuestions } from "./questions";
+import { asMixture, classicQuestions, hasChange, withoutChange } from "./questions";
 
-const set = (design: Design, to: Record<string, bigint | boolean>) =>
-	change({ sizes: withValues(design, state.sizes, to) });
+const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "") =>
+	change({ sizes: withValues(design, state.sizes, to) }, false, gesture);
 
 export function EditPanel({ edited }: { edited: Edited }) {
 	const { edit } = useAppState("edit");
@@ -179,18 +178,20 @@ function Change({ edited }: { edited: Edited }) {
 
 function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
 	const questions = useMemo(() => classicQuestions(design), [design]);
-	const mixture = useMemo(() => asMixture(design), [design]);
+	const own = useMemo(() => editedDimensions(design, ""), [design]);
+	const mixture = asMixture(design, dimensions);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
-			{questions.map(({ name, sizes, to }) => {
-				const isChosen = isSame(to, dimensions);
+			{questions.map(({ name, to }) => {
+				const asked = to(dimensions);
+				const isChosen = hasChange(dimensions, asked);
 				return (
 					<button
 						type="button"
 						key={name}
 						class="button"
 						aria-pressed={isChosen}
-						onClick={() => change({ sizes: isChosen ? "" : sizes })}
+						onClick={() => set(design, isChosen ? withoutChange(own, asked) : asked)}
 					>
 						{name}
 					</button>
@@ -214,7 +215,7 @@ function Sliders({ edited }: { edited: Edited }) {
 					key={x.letter}
 					x={x}
 					n={dimensions.values[x.letter]!}
-					move={(n) => set(design, { [x.letter]: n })}
+					move={(n) => set(design, { [x.letter]: n }, x.letter)}
 				/>
 			))}
 			{dimensions.tied !== null && (

@@ -459,9 +459,6 @@ export function Skyline({ plate, width, barHeight, most, before, open, choose }:
 				pattern={pattern}
 				middle={middle}
 				width={width}
-				norms={norms.length}
-				left={left}
-				right={right}
 			/>
 		</svg>
 	);
@@ -478,8 +475,6 @@ function SkylineLabels({
 	pattern,
 	middle,
 	width,
-	left,
-	right,
 }: {
 	place: Map<string, [number, Part]>;
 	partWidth: number;
@@ -487,9 +482,6 @@ function SkylineLabels({
 	pattern: string;
 	middle: number;
 	width: number;
-	norms: number;
-	left: number;
-	right: number;
 }) {
 	const patternWidth = textWidth(pattern, 13, 650);
 	const from = Math.max(0, Math.min(middle - patternWidth / 2, width - patternWidth));
@@ -511,8 +503,6 @@ function SkylineLabels({
 			}
 		}
 	}
-	void left;
-	void right;
 	return (
 		<>
 			{labels.map(([x, text]) => (
