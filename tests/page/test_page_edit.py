@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote_plus
 
 import pytest
 
@@ -221,6 +222,26 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     long = config.replace("500000.0", "[" + "0," * 12_000 + "0]")  # more values than are compared
     assert notes(tab, long) == [] and "rope_theta [ 0, 0" in tab.text_content(".edit-note")
     assert notes(tab, config) == [] and not tab.locator(".edit-note").count()
+
+
+def test_typed_keys_survive_a_reload(tab: Any) -> None:
+    go_to(tab, "edit=text")
+    config = tab.input_value("#config-text")
+    assert notes(tab, config.replace("500000.0", "7.5")) == []
+    shown = tab.text_content(".hero")
+    at = tab.evaluate("location.hash")
+    assert 'keys={"rope_theta":7.5}' in unquote_plus(at)
+    tab.reload()
+    wait_until_drawn(tab)
+    assert '"rope_theta": 7.5,' in tab.input_value("#config-text")
+    assert tab.evaluate("location.hash") == at and tab.text_content(".hero") == shown
+    tab.go_back()
+    wait_until_drawn(tab)
+    assert tab.input_value("#config-text") == config
+    for hostile in ("[]", "{", '{"hidden_size":1}', '{"__proto__":{"a":1}}', "[" * 1999):
+        go_to(tab, "edit=text&keys=" + quote(hostile))
+        assert tab.input_value("#config-text") == config, hostile
+        assert total(tab) == 8_030_261_248
 
 
 def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ function useKeptKeys() {
 export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
-	const { view: asked, edit, sizes, like } = useAppState("view", "edit", "sizes", "like");
+	const settings = useAppState("view", "edit", "sizes", "keys", "like");
+	const { view: asked, edit, sizes, keys, like } = settings;
 	// a model without a form has its own page alone
 	const isEmpty = asked === DESIGN && !designedModel(data, like).design.letters.length;
 	const view = isEmpty ? "a" : asked;
@@ -85,8 +86,8 @@ export function App() {
 	const isEdited = edit !== "" && (view === "a" || view === "b") && canEdit(place);
 	const kept = useKeptKeys();
 	const edited = useMemo(
-		() => (isEdited ? editedModel(place, sizes) : null),
-		[isEdited, place, sizes, kept],
+		() => (isEdited ? editedModel(place, sizes, keys) : null),
+		[isEdited, place, sizes, keys, kept],
 	);
 	const isOther = !!edited && (edited.isChanged || !!edited.opened);
 	const title = isOther ? editedTitle(edited) : titleOf(view);

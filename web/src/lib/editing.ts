@@ -3,7 +3,8 @@ import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
 import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
 import { value } from "./expressions";
-import { forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
+import { decodeKeys, encodeKeys, forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
+import type { FormatData } from "./files/headers";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { change } from "./state";
@@ -97,34 +98,39 @@ export const encodeEdit = (design: Design, { values, tied }: Dimensions): string
 /** Ends the edit, and forgets the other keys of a config that was opened. */
 export function closeEdit(): void {
 	forgetKeptKeys();
-	change({ edit: "", sizes: "" });
+	change({ edit: "", sizes: "", keys: "" });
 }
 
 const lastSound = new Map<number, ModelData>();
 
-const lastEdited = new Map<number, { text: string; kept: unknown; edited: Edited }>();
+const lastEdited = new Map<number, { of: unknown[]; edited: Edited }>();
 
-/** The i-th model of the page at the dimensions that a text of the address gives. */
-export function editedModel(i: number, text: string): Edited {
+/** The i-th model of the page at the dimensions, and with the keys, that the address gives. */
+export function editedModel(i: number, sizes: string, keys: string): Edited {
 	const last = lastEdited.get(i);
-	if (last?.text === text && last.kept === keptKeys.entries) return last.edited;
-	const edited = makeEdited(i, text);
-	lastEdited.set(i, { text, kept: keptKeys.entries, edited });
+	const of = [sizes, keys, keptKeys.entries];
+	if (last?.of.every((x, place) => x === of[place])) return last.edited;
+	const edited = makeEdited(i, sizes, keys);
+	lastEdited.set(i, { of, edited });
 	return edited;
 }
 
-function makeEdited(i: number, text: string): Edited {
+function makeEdited(i: number, text: string, keys: string): Edited {
 	const original = data.models[i]!;
 	const design = designOf(original);
 	const dimensions = editedDimensions(design, text);
-	const kept = keptKeys.like === "ab"[i] ? keptKeys.entries : undefined;
+	const isKept = keptKeys.like === "ab"[i] && encodeKeys(keptKeys.entries, design) === keys;
+	// after a reload, or Back, the address alone knows them
+	const kept = isKept
+		? keptKeys.entries
+		: (decodeKeys(keys, design, data.files as FormatData) ?? undefined);
 	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
 	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
 	const broken = [...counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isChanged = !isSame(dimensions, own);
 	const hasOtherCache = counts.cache === null && design.cache.form !== null;
-	const opened = kept ? keptKeys.name : "";
+	const opened = isKept ? keptKeys.name : "";
 	const ownKeys = new Map(design.config.map((x) => [x.key, x.text]));
 	const restated = kept ? readRestated(original, ownKeys, kept) : null;
 	const ignored = kept

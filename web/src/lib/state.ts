@@ -72,7 +72,7 @@ export function writeState(of: State): string {
 }
 
 /** Settings each of whose changes is a step that Back undoes. */
-const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer", "edit", "sizes"];
+const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer", "edit", "sizes", "keys"];
 /** Of these, changes of the same ones that follow each other are one step, as of a slider. */
 const SIZING = ["memory", "parameters", "layouts"];
 const isSizing = (name: SettingName) => SETTINGS[name].parts.some((x) => SIZING.includes(x));

@@ -30,7 +30,7 @@ export function PageMenu({ name }: { name: string }) {
 		!isComparison &&
 		state.edit !== "" &&
 		canEdit(place) &&
-		editedModel(place, state.sizes).isChanged;
+		editedModel(place, state.sizes, state.keys).isChanged;
 	const formats: [string, () => string][] = [
 		["Text", () => texts.text],
 		["Markdown", () => texts.markdown],

@@ -3,6 +3,7 @@
 import type { PageData } from "../data";
 import { designedModels, encodeSizes, type Design, type Dimensions } from "../design";
 import { value } from "../expressions";
+import { MAX_TEXT } from "../settings";
 import { refuseOther, type FormatData } from "./headers";
 import { configOfParams, isParams } from "./params";
 import { shellWord } from "./shell_word";
@@ -111,6 +112,37 @@ export const keysNotFollowed = (
 		);
 	});
 };
+
+/** Those keys as a text of the address, as far as it has room for them. */
+export function encodeKeys(entries: ReadonlyMap<string, string>, design: Design): string {
+	let text = "";
+	for (const [key, value] of keysNotFollowed(entries, design)) {
+		const longer = `${text}${text && ","}${JSON.stringify(key)}:${value.replace(/\n\s*/g, "")}`;
+		if (longer.length + 2 <= MAX_TEXT) text = longer;
+	}
+	return text && `{${text}}`;
+}
+
+/** The keys of a text of the address, which may say anything, with the design's own other ones. */
+export function decodeKeys(
+	text: string,
+	design: Design,
+	{ nothing }: FormatData,
+): Map<string, string> | null {
+	if (!text) return null;
+	try {
+		const found = parseStrictJson(new TextEncoder().encode(text), MAX_CONFIG_VALUES);
+		if (!(found instanceof Map)) return null;
+		const own = design.config.filter((x) => x.form === null && !x.tied);
+		return new Map([
+			...own.map((x) => [x.key, x.text] as const),
+			...neutralKeys(found, design, nothing),
+		]);
+	} catch (error) {
+		if (!(error instanceof FileError)) throw error;
+		return null;
+	}
+}
 
 /** The keys that change no weight, with the text of their values. */
 export function neutralKeys(

@@ -1,7 +1,7 @@
 // Where a config is opened: on the page of a server in a page of its own, on the page of a model of
 // its structure as an edit of that, else in Design.
 import { data } from "../data";
-import { encodeSizes } from "../design";
+import { designOf, encodeSizes } from "../design";
 import { canEdit } from "../editing";
 import { grouped } from "../format";
 import type { View } from "../settings";
@@ -9,8 +9,11 @@ import { pageUrl } from "../../components/header";
 import { announce } from "../../components/status_line";
 import { change, state } from "../state";
 import {
+	encodeKeys,
 	forgetKeptKeys,
+	keptKeys,
 	matchConfig,
+	neutralKeys,
 	openedAs,
 	parseConfig,
 	parseConfigText,
@@ -77,9 +80,11 @@ export async function openInSite(file: File, site: Forms): Promise<string> {
 		const { index, dimensions } = matchConfig(config, known, files);
 		const { id, name, like } = known[index]!;
 		const sizes = encodeSizes(dimensions);
+		const { design } = known[index]!;
+		const keys = encodeKeys(neutralKeys(config, design, files.nothing), design);
 		const at: Record<string, string> = like
 			? { view: "design", like, sizes }
-			: { edit: "text", sizes };
+			: { edit: "text", sizes, ...(keys && { keys }) };
 		// without its other keys, its dimensions are those of the model of the page all the same
 		keepConfig({ name: file.name, text: await file.text() });
 		location.assign(
@@ -133,11 +138,13 @@ export const openOnPage: OpenConfig = async (file) => {
 	try {
 		const { like, sizes } = await readConfig(file, data);
 		const place = ["a", "b"].indexOf(like);
+		const opened = { sizes, section: "", zoom: "" };
+		const keys = place < 0 ? "" : encodeKeys(keptKeys.entries, designOf(data.models[place]!));
 		// a model of the page's own structure has its whole page
 		change(
 			place >= 0 && canEdit(place)
-				? { view: like as View, edit: "text", like: "a", sizes, section: "", zoom: "" }
-				: { view: "design", edit: "", like, sizes, section: "", zoom: "" },
+				? { ...opened, view: like as View, edit: "text", like: "a", keys }
+				: { ...opened, view: "design", edit: "", like, keys: "" },
 		);
 		scrollTo(0, 0);
 		return `${file.name}: dimensions loaded`;

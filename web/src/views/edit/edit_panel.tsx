@@ -15,7 +15,7 @@ import {
 	type Edited,
 } from "../../lib/editing";
 import { notation } from "../../lib/expressions";
-import { keepTyped, keptKeys } from "../../lib/files/config";
+import { encodeKeys, keepTyped } from "../../lib/files/config";
 import { readTyped, type LineNote } from "../../lib/files/config_notes";
 import type { FormatData } from "../../lib/files/headers";
 import { compactCount, grouped, signed } from "../../lib/format";
@@ -28,7 +28,7 @@ const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "")
 	change({ sizes: withValues(design, state.sizes, to) }, false, gesture);
 
 export function EditPanel({ edited }: { edited: Edited }) {
-	const { edit } = useAppState("edit");
+	const { edit, keys } = useAppState("edit", "keys");
 	const { original, counts, isChanged, broken, ignored } = edited;
 	const [isPast, setPast] = useState(false);
 	const [isStale, setStale] = useState(false);
@@ -75,8 +75,8 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					<button
 						type="button"
 						class="button"
-						disabled={!isChanged}
-						onClick={() => change({ sizes: "" })}
+						disabled={!isChanged && !keys}
+						onClick={() => change({ sizes: "", keys: "" })}
 					>
 						Reset
 					</button>
@@ -128,7 +128,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 				{edited.hasOtherCache && (
 					<p class="edit-note" role="status">
 						The cache, the attention and the memory below are those of {original.name}:
-						keys of {keptKeys.name} that decide the cache differ.
+						keys of {edited.opened || "its config"} that decide the cache differ.
 					</p>
 				)}
 				{edited.unfollowed && !broken.length && (
@@ -250,9 +250,10 @@ function ConfigText({
 	const { design, original, counts, dimensions } = edited;
 	const [text, setText] = useState(counts.config);
 	const [notes, setNotes] = useState<LineNote[]>([]);
-	const typed = useRef(encodeEdit(design, dimensions));
+	const { keys } = useAppState("keys");
+	const now = `${encodeEdit(design, dimensions)} ${keys}`;
+	const typed = useRef(now);
 	const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-	const now = encodeEdit(design, dimensions);
 	useEffect(() => {
 		// a slider, a question or Back has changed what the text should say
 		if (now === typed.current) return;
@@ -266,9 +267,11 @@ function ConfigText({
 		setNotes(found.notes);
 		setStale(found.notes.length > 0);
 		if (!found.dimensions) return;
-		typed.current = encodeEdit(design, found.dimensions);
-		keepTyped(state.view === "b" ? "b" : "a", typed.current, found.others);
-		change({ sizes: typed.current });
+		const sizes = encodeEdit(design, found.dimensions);
+		const keys = encodeKeys(found.others, design);
+		typed.current = `${sizes} ${keys}`;
+		keepTyped(state.view === "b" ? "b" : "a", sizes, found.others);
+		change({ sizes, keys });
 	};
 	const type = (content: string) => {
 		setText(content);
@@ -304,8 +307,8 @@ function ConfigText({
 					</li>
 				))}
 			</ul>
-			{keptKeys.like === (state.view === "b" ? "b" : "a") && keptKeys.entries.size > 0 && (
-				<p class="caption">Keys that change no weight are those of {keptKeys.name}.</p>
+			{edited.opened && (
+				<p class="caption">Keys that change no weight are those of {edited.opened}.</p>
 			)}
 			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
 				Copy config.json

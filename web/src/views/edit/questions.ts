@@ -80,7 +80,7 @@ export function asMixture(design: Design, now: Dimensions): Partial<State> | nul
 		values: Object.fromEntries(other.design.letters.map((x) => [x.letter, values[x.letter]!])),
 		tied: other.design.tied === null ? null : (now.tied ?? false),
 	});
-	return { view: "design", like: MIXTURE.like, edit: "", sizes, section: "", zoom: "" };
+	return { view: "design", like: MIXTURE.like, edit: "", sizes, keys: "", section: "", zoom: "" };
 }
 
 /** Types whose layers are Mixtral's but for the experts. */
