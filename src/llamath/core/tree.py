@@ -510,7 +510,9 @@ def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
         inner = fold(child, depth)
         if name in block.cuts:
             inner = [
-                x._replace(split=block.split(name, x.weight)) if "." not in x.pattern else x
+                Folded(*x[:5], block.split(name, x.weight), x.num_experts)
+                if "." not in x.pattern
+                else x
                 for x in inner
             ]
         return _with_prefix(name, inner, group, (1, 1))

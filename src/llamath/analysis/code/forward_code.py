@@ -538,6 +538,7 @@ class _LikelyNames(dict[int, str]):
 def _hoisted(body: Body) -> list[RecordedCall]:
     """Return the calls in an order in which `k = rope(k)` follows `k = …` at once."""
     calls, uses = list(body.calls), dict[int, int]()
+    producer = {id(x): c for c in calls for x in c.results}
     for c in calls:
         for x in iter_nodes(c.arguments.values()):
             uses[id(x)] = uses.get(id(x), 0) + 1
@@ -550,7 +551,7 @@ def _hoisted(body: Body) -> list[RecordedCall]:
         chain, last = [c], c
         while len(last.results) == 1 and last.op in _HOISTED:
             inputs = iter_nodes(last.arguments.values())
-            made = next((y for y in calls if len(inputs) == 1 and inputs[0] in y.results), None)
+            made = producer.get(id(inputs[0])) if len(inputs) == 1 else None
             if made is None or uses[id(inputs[0])] > 1 or len(made.results) > 1:
                 break
             if name(inputs[0]):

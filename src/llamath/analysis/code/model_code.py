@@ -13,7 +13,7 @@ from typing import Any
 from ...core.blocks import Decoder, Embedding, LayerNorm, Linear, RMSNorm
 from ...core.expr import Expr
 from ...core.positions import Rope
-from ...core.tree import Block, Stack, Weight, fold, fold_blocks
+from ...core.tree import LETTERS, Block, Stack, Weight, fold
 from ...model import FamilyModel
 from ...utils.named_tuple import NamedTuple
 from .class_code import Attribute, ClassCode, Variant, variants_by_class
@@ -100,7 +100,7 @@ class ModelWriter:
         if self.reuses_selection:
             self.methods.add("chosen")
         self._scan()
-        self._add_unread()
+        self._add_unread(self.tree, "", set())
         self._write_classes()
         self._check_fields()
 
@@ -200,12 +200,21 @@ class ModelWriter:
                 raise NotWritten("read_cache", "beside other caches")
         return found
 
-    def _add_unread(self) -> None:
-        """Add the blocks that no forward pass calls: their parts are read, or nothing is."""
-        for x in fold_blocks(self.tree):
-            block = x.block
-            if id(block) not in self.record.bodies and not is_module(block):
-                self.record.bodies[id(block)] = Body(block, x.pattern, ())
+    def _add_unread(self, block: Block, path: str, seen: set[int]) -> None:
+        """Add the blocks in a block that no forward pass calls: their parts are read, or nothing
+        is.
+        """
+        if id(block) in seen:
+            return
+        seen.add(id(block))
+        if id(block) not in self.record.bodies and not is_module(block):
+            self.record.bodies[id(block)] = Body(block, path, ())
+        for name, child in block.children:
+            inner = f"{path}.{name}" if path else name
+            if not isinstance(child, Weight | Block):
+                inner += f".{LETTERS[LETTERS[0] in path]}"
+            for x in _blocks_of(child):
+                self._add_unread(x, inner, seen)
 
     # Support
 

@@ -70,22 +70,26 @@ class Placed:
         self.path = path
         self.group = ""
         self._reads = reads
+        self._own_reads = reads.setdefault(id(block), set())
 
     def __getattr__(self, name: str) -> Any:
-        value, path = getattr(self.block, name), f"{self.path}.{name}" if self.path else name
-        self._reads.setdefault(id(self.block), set()).add(name)
+        value = getattr(self.block, name)
+        self._own_reads.add(name)
         if isinstance(value, Weight):
-            value = UsedWeight(path=path, weight=value)
+            value = UsedWeight(path=self._inside(name), weight=value)
         elif isinstance(value, Block):
-            value = Placed(value, path, self._reads)
+            value = Placed(value, self._inside(name), self._reads)
         elif type(value) is Stack:
-            value = PlacedStack(value, path, self._reads)
+            value = PlacedStack(value, self._inside(name), self._reads)
         elif isinstance(value, float) and not isinstance(value, Power):
             value = NamedFloat(value, name)
         elif type(value) is int:
             value = NamedInt(value, name)
         self.__dict__[name] = value
         return value
+
+    def _inside(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
 
     def __call__(self, m: CodeRecorder, *inputs: Node) -> Any:
         return m.call(self, inputs)
@@ -250,8 +254,9 @@ class CodeRecorder(GraphRecorder):
         if len(results) == 1 and any(results[0] is x for x in given):
             return result  # nothing to do: a scale of 1, no rope
         defaults, rest = _parameters(name)
-        arguments = defaults | dict(zip(defaults, given, strict=False)) | named
-        arguments |= dict.fromkeys(rest, given[len(defaults) :])
+        arguments = {**defaults, **dict(zip(defaults, given, strict=False)), **named}
+        if rest:
+            arguments[rest[0]] = given[len(defaults) :]
         body.calls.append(RecordedCall(name, arguments, results, remark=_remark(frame)))
         return result
 
