@@ -535,8 +535,8 @@ function layBranch(
 		if (isCheap || (size.width <= room && size.height < best.height))
 			[best, specs] = [size, tried];
 	};
-	const places = [measureIn("beside"), measureIn("in line")];
-	tryWith(places[0]!);
+	const places = [measureIn("beside"), measureIn("in line"), measureIn("over")];
+	for (const x of [places[0]!, places[2]!]) tryWith(x);
 	for (const { id } of matrices) for (const x of places) tryWith([[id, x.get(id)!]]);
 	let widest = composition;
 	for (let gap = gaps[1] + 4; composed && gap <= WIDEST_GAP; gap += 4) {

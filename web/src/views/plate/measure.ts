@@ -80,8 +80,11 @@ export interface Spec {
 	};
 }
 
-/** Beside a matrix, labels take width instead of height: least in one line below the wire. */
-export type LabelPlace = "below" | "beside" | "in line";
+/**
+ * Beside a matrix, labels take width instead of height: less in one line below the wire, least in
+ * one line over it.
+ */
+export type LabelPlace = "below" | "beside" | "in line" | "over";
 
 export interface TextOptions {
 	letters: boolean;
@@ -378,13 +381,19 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 		const x = spec.boxes[0]!.x + only!.w + only!.sheets * SHEET + 6;
 		const all = [notes.join(", "), ...others].filter(Boolean);
 		const size = spec.labels.findLast((y) => y.x === x)!;
-		if (options.labels === "in line" && all.length) {
+		const isOver = options.labels === "over" && only!.beside.below.length === 1;
+		if ((options.labels === "in line" && all.length) || isOver) {
 			size.text = [size.text, ...all].join(", ");
 			all.length = 0;
-			spec.w = Math.max(spec.w, x + textWidth(size.text));
+			if (isOver) {
+				const title = spec.labels.find((y) => y.x === x)!;
+				size.x += textWidth(title.text, 13, 650) + 7;
+				size.y = title.y;
+			}
+			spec.w = Math.max(spec.w, size.x + textWidth(size.text));
 		}
 		const lines = all.flatMap((y) => wrapText(y, Math.max(spec.w - x, 96)));
-		const from = top + height / 2 + 15 + only!.beside.below.length * LINE;
+		const from = top + height / 2 + (isOver ? 11 : 15 + only!.beside.below.length * LINE);
 		lines.forEach((text, i) =>
 			spec.labels.push({ x, y: from + i * 15, text, anchor: "start", muted: true }),
 		);
@@ -643,19 +652,15 @@ function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
 	if (!found) return measureOperation(node, options);
 	const [n, k] = [asNumber(found.n), asNumber(found.k)];
 	const isSlim = options.isTight && options.isNarrow;
-	const most = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 ? 16 : 32;
+	const isWide = !isSlim && (options.isRow || options.isTight);
+	const most = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 && !isWide ? 16 : 32;
 	const columns = isSlim && n > 64 ? most / 2 : most;
-	const cell = n <= 16 ? 14 : n <= 64 ? 9 : n <= 256 ? 6 : 5;
+	const cell = n <= 16 ? 14 : n <= 64 ? 9 : 5;
 	const rows = Math.ceil(n / columns);
 	const lines = [
 		step.does.replace(/ with their weights( \(\w+\))?/, ""),
 		...(options.other?.notesOf(node) ?? []),
-	].flatMap((x) =>
-		wrapText(
-			x,
-			Math.max(columns * cell, isSlim ? 72 : options.isRow || options.isTight ? 160 : 96),
-		),
-	);
+	].flatMap((x) => wrapText(x, Math.max(columns * cell, isSlim ? 72 : isWide ? 172 : 96)));
 	const w = Math.max(columns * cell, ...lines.map((x) => textWidth(x)));
 	const spec = plain(node, w, rows * cell + lines.length * LINE + 6);
 	spec.experts = {
@@ -746,7 +751,11 @@ function measureOperation(node: PlateNode, options: MeasureOptions): Spec {
 			: node.id === "x"
 				? "residual stream"
 				: node.id;
-	const lines = [text, ...(other?.notesOf(node) ?? [])].flatMap((x) =>
+	// a bound or a factor stays with its number
+	const whole = text
+		.replace(/ ≤ (?=\d)/g, "\u00a0≤\u00a0")
+		.replace(/(\d) · /g, "$1\u00a0·\u00a0");
+	const lines = [whole, ...(other?.notesOf(node) ?? [])].flatMap((x) =>
 		wrapText(x, isCircle && x.length < 36 ? (isSlim ? 52 : 72) : isSlim ? 90 : 118),
 	);
 	const width = Math.max(...lines.map((x) => textWidth(x)));
