@@ -36,6 +36,11 @@ print(imported[0], len(imported) > 200)
     assert result.stdout.split() == [f".{module}", "True"], result.stderr
 
 
+def test_type_that_no_file_can_hold_is_unknown() -> None:
+    with pytest.raises(llamath.UnknownModel, match="unknown model_type"):
+        llamath.load({"model_type": "\ud800"})
+
+
 def test_counting_a_preset_imports_its_family_alone() -> None:
     code = """
 import sys, llamath

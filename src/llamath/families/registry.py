@@ -1,5 +1,5 @@
 """The registry of families: what the modules of families declare of model types, found by the
-names of these modules and imported on first use.
+names and sources of these modules and imported on first use.
 """
 
 from __future__ import annotations
