@@ -218,7 +218,9 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     added = config.replace("{", '{"sliding_window": 4096, "attention_dropout": 0.0,', 1)
     assert notes(tab, added) == []
     said = tab.text_content(".edit-note")
-    assert "Not followed" in said and "sliding_window 4096" in said and "attention_dropout" not in said
+    assert (
+        "Not followed" in said and "sliding_window 4096" in said and "attention_dropout" not in said
+    )
     long = config.replace("500000.0", "[" + "0," * 12_000 + "0]")  # more values than are compared
     assert notes(tab, long) == [] and "rope_theta [ 0, 0" in tab.text_content(".edit-note")
     assert notes(tab, config) == [] and not tab.locator(".edit-note").count()
