@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
+from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.catalog import slugs
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
@@ -514,6 +516,72 @@ def test_configs_of_all_families_open_in_every_page(browser: Any, tmp_path: Path
         assert drop(tab, path)["wrong"] is None
         shown = json.loads(tab.text_content("pre[aria-label='config.json']"))
         assert llamath.load(shown).parameters.total == model.parameters.total
+
+
+def test_config_of_another_family_is_sized(tab: Any, tmp_path: Path) -> None:
+    """On the page of Llama 3 8B, by keys of the file: cache, memory and what fits as the library says."""
+    path = tmp_path / "mine.json"
+    config = dict(llamath.load("qwen2-7b").config.data) | {
+        "max_position_embeddings": 131_072,
+        "use_sliding_window": False,
+        "sliding_window": 131_072,
+        "max_window_layers": 28,
+        "layer_types": ["full_attention"] * 28,
+    }
+    path.write_text(json.dumps(config))
+    assert drop(tab, path)["wrong"] is None
+    wait_until_drawn(tab)
+    said = tab.text_content("[data-part=bytes]")
+    for part in ("56 KiB", "448 MiB", "7 GiB", "at its context of 131,072"):
+        assert part in said, said
+    model = llamath.load(config)
+    memory = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="bf16")).at(8192, 1)
+    shown = {
+        x: int(shown_text(tab, f".parts [data-part={x}]").replace(",", ""))
+        for x in ("weights", "cache", "total")
+    }
+    assert shown == {"weights": memory.weights, "cache": memory.cache.bytes, "total": memory.total}
+    assert tab.text_content("#hardware-title").startswith("One ")
+    assert tab.locator("table.hardware [data-fit$=' 4']").first.text_content().endswith("TP 4")
+    assert "tokens/s" not in tab.text_content("#hardware"), "no bound of the speed is known"
+    for changes, names in (
+        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"layer_types": ["sliding_attention"] * 28}, "layer_types"),
+        ({"layer_types": ["full_attention"] * 9}, "layer_types"),
+        ({"use_sliding_window": {"__proto__": [1]}}, "use_sliding_window"),
+    ):
+        path.write_text(json.dumps({**config, **changes}))
+        assert drop(tab, path)["wrong"] is None
+        said = tab.text_content("[data-part=bytes]")
+        assert f"it depends on {names}, which this page knows" in said, said
+        assert not tab.locator("#hardware").count()
+    path.write_text(json.dumps({**config, "max_position_embeddings": 10**30}))
+    assert drop(tab, path)["wrong"] is None
+    assert "at its context" not in tab.text_content("[data-part=bytes]")
+
+
+def test_window_of_a_dropped_config_is_followed(tab: Any, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    config = dict(llamath.load("gemma-2-9b").config.data) | {"sliding_window": 1000}
+    for window, words in (
+        (1000, "MiB"),
+        (None, "MiB"),
+        (0, ""),
+        ("4096", ""),
+        (-1, ""),
+        (10**40, ""),
+    ):
+        path.write_text(json.dumps({**config, "sliding_window": window}))
+        assert drop(tab, path)["wrong"] is None
+        wait_until_drawn(tab)
+        said = tab.text_content("[data-part=bytes]")
+        if not words:
+            assert "it depends on sliding_window" in said, window
+            continue
+        model = llamath.load({**config, "sliding_window": window})
+        cached = kv_cache_size(model.tree, 8192).bytes
+        shown = tab.evaluate("n => llamath.shortBytes(BigInt(n))", str(cached))
+        assert f"KV cache: {shown} at 8,192" in said, said
 
 
 def test_config_of_another_family_is_named_after_itself(tab: Any, tmp_path: Path) -> None:

@@ -71,3 +71,9 @@ def total_of(counts: Mapping[str, Any], at: Mapping[str, int]) -> int:
         evaluate(x["times"]["form"], at) * sum(evaluate(y["form"], at) for y in x["groups"])
         for x in counts["bars"]
     )
+
+
+def active_of(counts: Mapping[str, Any], at: Mapping[str, int]) -> int:
+    """Return the active parameters of a design: all where it has no form of its own for them."""
+    form = counts["active"]["form"]
+    return total_of(counts, at) if form is None else evaluate(form, at)

@@ -13,8 +13,6 @@ export interface DesignLetter {
 	key: string;
 	says: string;
 	value: string;
-	step: string;
-	most: string;
 	/** The value of a config without the key, as an expression; null where the key is required. */
 	absent: { form: Expression | null };
 }
@@ -30,7 +28,8 @@ export interface Design {
 	tied: boolean | null;
 	totals: {
 		tied: boolean | null;
-		active: { form: Expression };
+		/** None where all parameters are active. */
+		active: { form: Expression | null };
 		/** The parts of the model, layers of a kind together, with the groups of one. */
 		bars: {
 			isLayers: boolean;
@@ -38,8 +37,26 @@ export interface Design {
 			groups: { name: string; form: Expression }[];
 		}[];
 	}[];
-	/** Bytes of the cache of T tokens in 16 bits, with the keys that decide it and no weight. */
-	cache: { form: Expression | null; keys: [key: string, text: string][] };
+	/**
+	 * Bytes of the cache of T tokens in 16 bits; null where the forward pass is not known. Keys that
+	 * change no weight decide it: windows, which have a letter and a value without the key (empty:
+	 * not known), and others, with their values.
+	 */
+	cache: {
+		form: Expression | null;
+		windows?: [key: string, letter: string, usual: string][];
+		keys?: [key: string, texts: string[]][];
+	};
+	/** What else is on a GPU: activations, and what tensor parallelism splits. */
+	sizing?: {
+		peak: { form: Expression };
+		split: string[];
+		divided: { form: Expression }[];
+		/** Whether a GPU has all of the model: what is split is not known. */
+		whole: boolean;
+	} | null;
+	/** The key of the context, for a config of the family. */
+	context: string;
 	rules: { form: Expression; most: { form: Expression }; says: string }[];
 	config: { key: string; form: Expression | null; text: string; tied: boolean }[];
 }
@@ -65,6 +82,19 @@ export function groupForms({ bars }: Counts): { name: string; form: Expression }
 }
 
 export const designOf = (model: ModelData) => model.design as Design;
+
+/** Letters that are changed by one. */
+const NUMBERS = "LHKEkS";
+const MAX_DIM = 2n ** 32n - 1n;
+
+/** The steps of a slider, which keep the powers of two in a number, and where it ends. */
+export function sliderOf({ letter, value: own }: DesignLetter): { step: bigint; most: bigint } {
+	const n = BigInt(own);
+	const [power, usual] = [n & -n, n >= 512n ? 128n : 8n];
+	const step = NUMBERS.includes(letter) ? 1n : power < usual ? power : usual;
+	const most = ((n < 4n ? 16n : 4n * n) / step) * step;
+	return { step, most: most < MAX_DIM ? most : MAX_DIM };
+}
 
 /** A model whose dimensions can be changed: the page's, or that of a family whose forms it has. */
 export interface DesignedModel {
@@ -197,9 +227,8 @@ export function evaluateDesign(
 		...[...kept].filter((x) => !own.has(x[0])),
 	];
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;
-	const isOwnCache =
-		!opened || design.cache.keys.every(([key, text]) => isSameValue(kept.get(key), text));
 	const form = totalForm(counts);
+	const active = counts.active.form ?? form;
 	const groups = groupForms(counts).map((x) => ({ ...x, n: value(x.form, values) }));
 	const bars = counts.bars.map((x) => ({
 		isLayers: x.isLayers,
@@ -209,15 +238,60 @@ export function evaluateDesign(
 	return {
 		form,
 		total: value(form, values),
-		active: counts.active.form,
-		live: value(counts.active.form, values),
+		active,
+		live: value(active, values),
 		groups,
 		bars,
 		broken,
 		config,
-		/** Null where the cache depends on keys of the opened config that the form does not know. */
-		cache: isOwnCache ? design.cache.form : null,
+		cache: cacheOf(design, values, opened),
 	};
+}
+
+/** Stands for a window that a config does not have, as in web/forms/cache_form.py. */
+const NO_WINDOW = String(2n ** 62n);
+/** Before the word that all entries of a list of layers are. */
+const ALL = "*";
+
+export interface Cache {
+	/** Null where the forward pass is not known, or a key decides it in another way. */
+	form: Expression | null;
+	windows: Record<string, bigint>;
+	/** The keys that the form does not know with these values. */
+	unknown: string[];
+}
+
+/** The cache under the other keys of a config; of the model's own without one. */
+export function cacheOf(
+	{ cache, config }: Design,
+	values: Dimensions["values"],
+	entries?: ReadonlyMap<string, string>,
+): Cache {
+	const textOf = (key: string) =>
+		entries ? entries.get(key) : config.find((x) => x.key === key)?.text || undefined;
+	const windows: Record<string, bigint> = {};
+	const unknown: string[] = [];
+	for (const [key, letter, usual] of cache.windows ?? []) {
+		const text = textOf(key) ?? usual;
+		const n = text === "null" ? NO_WINDOW : text;
+		if (/^[1-9]\d{0,18}$/.test(n)) windows[letter] = BigInt(n);
+		else unknown.push(key);
+	}
+	if (entries)
+		for (const [key, texts] of cache.keys ?? [])
+			if (!texts.some((x) => isKnown(entries.get(key), x, values.L ?? 0n))) unknown.push(key);
+	return { form: unknown.length ? null : cache.form, windows, unknown };
+}
+
+const isKnown = (found: string | undefined, text: string, layers: bigint): boolean =>
+	text.startsWith(ALL)
+		? found !== undefined && isListOf(found, JSON.stringify(text.slice(1)), layers)
+		: isSameValue(found, text);
+
+/** Whether JSON is a list of as many words that are all this one. */
+function isListOf(text: string, word: string, layers: bigint): boolean {
+	const words = text.replace(/^\[\s*|\s*\]$/g, "").split(/\s*,\s*/);
+	return BigInt(words.length) === layers && words.every((x) => x === word);
 }
 
 /** Whether a key has a value, given as JSON, or is absent as it is in the form, which means another. */

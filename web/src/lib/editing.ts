@@ -129,7 +129,7 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
 	const broken = [...counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isChanged = !isSame(dimensions, own);
-	const hasOtherCache = counts.cache === null && design.cache.form !== null;
+	const hasOtherCache = counts.cache.unknown.length > 0;
 	const opened = isKept ? keptKeys.name : "";
 	const ownKeys = new Map(design.config.map((x) => [x.key, x.text]));
 	const restated = kept ? readRestated(original, ownKeys, kept) : null;

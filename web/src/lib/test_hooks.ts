@@ -7,10 +7,11 @@ import { readRestated } from "./restated";
 import { state, stateWith } from "./state";
 import { instantiate } from "./template";
 import { chosenHardware, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
-import { memoryPerGpu } from "./sizing/gpu_memory";
+import { sizedModel } from "./sizing/form_sizes";
+import { memoryPerGpu, sizedIn } from "./sizing/gpu_memory";
 import { speedLimits } from "./sizing/speed_limits";
 import { decodeSizes, designedModel, evaluateDesign, formatPpm, parseCount } from "./design";
-import { isConfig, readConfig } from "./files/config";
+import { isConfig, keptKeys, readConfig } from "./files/config";
 import { indexFormats, readHeader } from "./files/headers";
 import { FileError } from "./files/strict_json";
 
@@ -25,6 +26,9 @@ Object.assign(globalThis, {
 		shortBytes,
 		settings,
 		memoryPerGpu,
+		sizedIn,
+		sizedModel,
+		keptKeys,
 		speedLimits,
 		Fitter,
 		suggestions,

@@ -41,12 +41,14 @@ def most_elements(graph: Graph) -> int:
     """Return the elements per token at the largest peak, which with marks may move to another
     operation.
     """
-    sizes = [total(y) for x in graph.layers for y in _live_elements(x, elements_per_token)]
+    sizes = [total(y) for x in graph.layers for y in live_elements(x)]
     found = max(map(int, sizes), default=0)
     return Number(found, "max", *sizes) if is_marking() and sizes else found
 
 
-def _live_elements(region: Region, measure: Callable[[Expr], Expr]) -> Iterator[list[Expr]]:
+def live_elements(
+    region: Region, measure: Callable[[Expr], Expr] = elements_per_token
+) -> Iterator[list[Expr]]:
     """Yield the elements that live at each operation, with those of the argument once more."""
     ends = _last_uses(region)
     live: dict[Node, Expr] = {}

@@ -5,18 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from ...analysis.graph.recorder import record
-from ...analysis.size.memory.cache_bytes import cache_specs, sum_cache_specs
-from ...core.blocks import Decoder
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section
 from ...core.tree import Block, Stack, fold
-from ...utils.errors import LlamathError
 from ...utils.record_type import Record
-
-TOKENS = "T"
-"""The variable of the form of a cache."""
-_SOME_TOKENS = 8192
 
 
 class CountForms(Record):
@@ -26,13 +18,14 @@ class CountForms(Record):
     active: Expr
     bars: tuple[tuple[bool, Expr, Mapping[str, Expr]], ...]
     """Of each part of the model whether it is layers, their number, and the groups of one."""
-    cache: Expr | None = None
-    """Bytes of the KV cache of one sequence of T tokens, in 16 bits; None where nothing tells."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the forms, for programs: the total is the sum of the bars."""
+        """Return the forms, for programs: the total is the sum of the bars, and without a form of
+        its own all of it is active.
+        """
+        is_dense = not Expr.const(self.active - self.total).terms
         return {
-            "active": {"form": self.active.to_expression_json()},
+            "active": {"form": None if is_dense else self.active.to_expression_json()},
             "bars": [
                 {
                     "isLayers": is_layers,
@@ -42,10 +35,6 @@ class CountForms(Record):
                 for is_layers, times, groups in self.bars
             ],
         }
-
-    def cache_json(self) -> dict[str, object]:
-        """Return the form of the KV cache."""
-        return {"form": None if self.cache is None else self.cache.to_expression_json()}
 
     @property
     def structure(self) -> str:
@@ -94,25 +83,6 @@ def count_forms(tree: Block, sections: Sequence[Section]) -> CountForms:
         total=total(map(product, parts)),
         active=_active(tree, sections),
         bars=tuple(bars),
-    )
-
-
-def cache_form(tree: Decoder) -> Expr | None:
-    """Return the bytes of the KV cache of one sequence as a form of T tokens."""
-    try:
-        specs = cache_specs(record(tree))
-    except LlamathError:
-        return None
-    tokens = Expr.variable(TOKENS, _SOME_TOKENS)
-    return Expr.const(sum_cache_specs(specs, tokens, 1, "bf16").bytes)
-
-
-def caches_as(tree: Decoder, form: Expr, values: Mapping[str, int]) -> bool:
-    """Whether a model caches what a form says, of few and of many tokens."""
-    specs = cache_specs(record(tree))
-    return all(
-        form.evaluate(**values, **{TOKENS: n}) == sum_cache_specs(specs, n, 1, "bf16").bytes
-        for n in (_SOME_TOKENS // 16, 16 * _SOME_TOKENS)
     )
 
 

@@ -11,24 +11,21 @@ from ...model import FamilyModel
 from ...utils.errors import safe
 from .family_form import (
     LAYER_LIST_KEYS,
-    MAX_DIM,
     TIED,
     FamilyForm,
-    decides_cache,
     find_form,
     has_no_effect,
 )
 from .traced_config import DimRead
 
 _LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
-_STEP_ONE = frozenset("LHKEkS")
 
 
-def build_design(model: FamilyModel) -> dict[str, Any]:
-    """Return the sliders of a model's family; none where the total has no closed form, as that of
-    a multimodal model.
+def build_design(model: FamilyModel, is_sized: bool = False) -> dict[str, Any]:
+    """Return the sliders of a model's family, `is_sized` with the forms of what is on a GPU; none
+    where the total has no closed form, as that of a multimodal model.
     """
-    form = None if model.tree.is_multimodal else find_form(model)
+    form = None if model.tree.is_multimodal else find_form(model, is_sized)
     return {"letters": []} if form is None else _design(model, form)
 
 
@@ -69,10 +66,8 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
         "neutral": sorted(neutral),
         "tied": form.is_tied,
         "totals": [{"tied": tied, **x.to_json()} for tied, x in form.by_tying.items()],
-        "cache": {
-            **next(iter(form.by_tying.values())).cache_json(),
-            "keys": _cache_keys(model, form),
-        },
+        "cache": {"form": None} if form.cache is None else form.cache.to_json(),
+        "sizing": None if form.sizing is None else form.sizing.to_json(),
         "rules": [
             {
                 "form": x.left.to_expression_json(),
@@ -93,29 +88,15 @@ def _design(model: FamilyModel, form: FamilyForm) -> dict[str, Any]:
     }
 
 
-def _cache_keys(model: FamilyModel, form: FamilyForm) -> list[tuple[str, str]]:
-    """Return the keys that decide what is cached and no weight, with the values of the form."""
-    found = {*form.data, *model.config.keys_read} - {x.key for x in form.reads}
-    return [
-        (safe(key), json.dumps(form.data[key]) if key in form.data else "")
-        for key in sorted(found)
-        if decides_cache(key, model.family.name)
-    ]
-
-
 def _order(x: DimRead) -> int:
     return _LETTER_ORDER.index(x.letter) if x.letter in _LETTER_ORDER else len(_LETTER_ORDER)
 
 
 def _letter(x: DimRead, absent: Expr | None) -> dict[str, Any]:
-    n, power_of_two = x.value, x.value & -x.value
-    step = 1 if x.letter in _STEP_ONE else min(power_of_two, 128 if n >= 512 else 8)
     return {
         "letter": x.letter,
         "key": safe(x.key),
         "says": CAUSE_TITLES.get(x.letter, "experts of a token" if x.letter == "k" else ""),
-        "value": str(n),
-        "step": str(step),
-        "most": str(min(max(4 * n, 16) // step * step, MAX_DIM)),
+        "value": str(x.value),
         "absent": {"form": None if absent is None else absent.to_expression_json()},
     }

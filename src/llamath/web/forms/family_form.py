@@ -8,7 +8,7 @@ other loads for each key, which must count what the forms say; otherwise the key
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,8 +21,16 @@ from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
+from .cache_form import (
+    CacheForm,
+    SizingForm,
+    cache_of,
+    find_cache,
+    layers_by_length,
+    sizing_of,
+)
 from .conditions import Condition, conditions_of, holds_always
-from .count_forms import CountForms, cache_form, caches_as, count_exactly, count_forms
+from .count_forms import CountForms, count_exactly, count_forms
 from .traced_config import DimRead, TracedConfig
 from .traced_numbers import Guard, Trace
 
@@ -57,6 +65,8 @@ class FamilyForm(Record):
     absent: Mapping[str, Expr]  # key → what its absence means
     optional: tuple[str, ...]  # other keys whose values are those that they have where absent
     deciding: tuple[str, ...]  # and those that cannot be absent
+    cache: CacheForm | None  # None: the forward pass is not known, or not all numbers are in it
+    sizing: SizingForm | None
 
 
 class TracedModel(Record):
@@ -65,6 +75,7 @@ class TracedModel(Record):
     forms: CountForms
     guards: tuple[Guard, ...]
     reads: Mapping[str, DimRead]
+    tree: Decoder
 
 
 def trace_model(
@@ -78,8 +89,8 @@ def trace_model(
         tree = apply_class(model.family, tree, config)[1]
     forms = count_forms(tree, sections_of(tree))
     trace.is_recording = False
-    forms = forms.replace(cache=cache_form(tree))
-    return TracedModel(forms=forms, guards=tuple(trace.guards.values()), reads=dict(config.reads))
+    guards = tuple(trace.guards.values())
+    return TracedModel(forms=forms, guards=guards, reads=dict(config.reads), tree=tree)
 
 
 def derived_dimensions(model: FamilyModel) -> dict[str, Expr]:
@@ -98,32 +109,36 @@ def derived_dimensions(model: FamilyModel) -> dict[str, Expr]:
     return found
 
 
-def find_form(model: FamilyModel) -> FamilyForm | None:
-    """Return the form of a model's family; None where it has none."""
+def find_form(model: FamilyModel, is_sized: bool = False) -> FamilyForm | None:
+    """Return the form of a model's family, `is_sized` with what it needs on a GPU; None where it
+    has none.
+    """
     data = {key: value for key, value in model.config.data.items() if key not in LAYER_LIST_KEYS}
     for config in (data, dict(model.config.data)):
         text = json.dumps(config)
         if len(text) <= _MAX_CONFIG_CHARS:
-            form = _find_form(text, tuple(count_exactly(model.tree)))
+            form = _find_form(text, tuple(count_exactly(model.tree)), is_sized)
             if form is not None:
                 return form
     return None
 
 
 @lru_cache(maxsize=64)
-def _find_form(text: str, expected: tuple[int, int]) -> FamilyForm | None:
+def _find_form(text: str, expected: tuple[int, int], is_sized: bool) -> FamilyForm | None:
     data = json.loads(text)
     model = _try_load(data)
     if model is None or count_exactly(model.tree) != expected:
         return None
-    return _Search(data, model, expected).find()
+    return _Search(data, model, expected, is_sized).find()
 
 
 class _Search:
     """The search for the forms of one configuration."""
 
-    def __init__(self, data: dict[str, Any], model: FamilyModel, counted: tuple[int, int]) -> None:
-        self.model, self.counted = model, counted
+    def __init__(
+        self, data: dict[str, Any], model: FamilyModel, counted: tuple[int, int], is_sized: bool
+    ) -> None:
+        self.model, self.counted, self.is_sized = model, counted, is_sized
         self.original = data
         self.data = self._with_all_keys(data)
         self.fixed: set[str] = set()
@@ -289,26 +304,54 @@ class _Search:
                     return True
         return agreeing > 0
 
-    def _caches_agree(
+    def _sizes(
         self, traced: TracedModel, free: Mapping[str, DimRead], conditions: list[Condition]
-    ) -> bool:
-        """Whether the form of the cache holds for other values of each key: where layers are listed
-        one by one, their number has lost its trace.
+    ) -> tuple[CacheForm | None, SizingForm | None]:
+        """Return the forms of the cache and of what else is on a GPU, where they hold for other
+        values of each key; where layers are listed one by one, their number is found anew.
         """
+        found = self._sizes_with(traced, free, conditions, ())
+        if found[0] is None and (L := free.get("L")) is not None:
+            layers = layers_by_length(_try_load, self.data, L.key, L.value, "L")
+            if layers:
+                found = self._sizes_with(traced, free, conditions, layers)
+        return found
+
+    def _sizes_with(
+        self,
+        traced: TracedModel,
+        free: Mapping[str, DimRead],
+        conditions: list[Condition],
+        layers: Sequence[Expr],
+    ) -> tuple[CacheForm | None, SizingForm | None]:
         base = {x: read.value for x, read in free.items()}
-        form = traced.forms.cache
-        for letter in free if form is not None else ():
+
+        def trace(data: Keys) -> Expr | None:
+            try:
+                return cache_of(trace_model(self.model, data, self.fixed).tree, layers)
+            except LlamathError:
+                return None
+
+        known = {*self.data, *self.model.config.keys_read} - {x.key for x in free.values()}
+        deciding = sorted(x for x in known if decides_cache(x, self.model.family.name))
+        cache = find_cache(trace, _try_load, self.data, deciding, base)
+        sizing = sizing_of(traced.tree, free) if self.is_sized else None
+        for letter in free if cache is not None else ():
             agreeing = 0
             for values in _other_values(letter, base, free):
                 if any(x.is_violated(values) for x in conditions):
                     continue
                 if (model := self._load_at(values, free)) is None:
                     continue
-                if form is None or not caches_as(model.tree, form, values):
-                    return False
+                if cache is None or not cache.is_agreed(model.tree, values, self.data):
+                    return None, None
+                if sizing is not None and not agreeing:
+                    asked = model, values, traced.forms.total, cache, self.data
+                    kinds = (sizing, sizing.whole())
+                    sizing = next((x for x in kinds if x.is_agreed(*asked)), None)
                 if (agreeing := agreeing + 1) == _NUM_LOADS:
                     break
-        return form is not None
+        return cache, sizing
 
     def _form(
         self, traced: TracedModel, free: Mapping[str, DimRead], conditions: list[Condition]
@@ -322,8 +365,7 @@ class _Search:
         base = {x: read.value for x, read in free.items()}
         if len({x.structure for x in by_tying.values()}) < 2:
             by_tying = {None: traced.forms}
-        if not self._caches_agree(traced, free, conditions):
-            by_tying = {tied: x.replace(cache=None) for tied, x in by_tying.items()}
+        cache, sizing = self._sizes(traced, free, conditions)
         is_tied: bool | None = None
         if None not in by_tying:
             is_tied = by_tying[True].total.evaluate(**base) == self.counted[0]
@@ -345,6 +387,8 @@ class _Search:
             absent=self._absent(base, free, traced.forms),
             optional=optional,
             deciding=deciding,
+            cache=cache,
+            sizing=sizing,
         )
 
     def _tied_by_default(

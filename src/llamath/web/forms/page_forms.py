@@ -14,12 +14,14 @@ from functools import cache
 from typing import Any
 
 from ...catalog import slugs
-from ...core.expr import Json, compute
+from ...core.expr import Json
 from ...loading import load
 from ...model import FamilyModel
 from ..page_data.file_formats import file_formats
+from .cache_form import evaluated
 from .design_data import build_design
 from .family_form import TIED
+from .followed_keys import context_key
 
 FORMS_FILE = os.path.join(os.path.dirname(__file__), "family_forms.json")
 _WITHOUT_MEANING = ("torch_dtype", "dtype")
@@ -56,7 +58,7 @@ def build_family_forms() -> dict[str, Any]:
             read_dimensions(model.config.data, x["design"]) for x in forms.values()
         ):
             continue
-        design = build_design(model)
+        design = build_design(model, is_sized=True) | {"context": context_key(model)}
         if not design["letters"]:
             continue
         structure = design_structure(design)
@@ -112,20 +114,10 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
-def evaluated(x: Json, values: Mapping[str, int]) -> int:
-    """Return the value of an expression of a form."""
-    if not isinstance(x, list):
-        return values[str(x)] if str(x) in values else int(x)
-    function, *rest = x
-    if function in ("let", "as"):
-        return evaluated(rest[1], values)
-    return compute(function, [evaluated(y, values) for y in rest])
-
-
 def _short(design: Mapping[str, Any]) -> dict[str, Any]:
     """Return a design without the keys of its own configuration that decide nothing."""
     decided = {*design["neutral"], *_WITHOUT_MEANING, *(x["key"] for x in design["defaults"])}
-    decided -= {key for key, _ in design["cache"]["keys"]}
+    decided -= {x[0] for name in ("keys", "windows") for x in design["cache"].get(name, ())}
     config = [
         x if x["form"] is None else {**x, "text": ""}
         for x in design["config"]

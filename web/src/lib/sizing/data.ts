@@ -42,7 +42,8 @@ export interface LayoutData {
 	pp: Digits;
 	name: string;
 	stages: StageData[];
-	speed: Record<"decode" | "prefill", Record<"tokens" | "bytes" | "FLOPs", Expression>>;
+	/** Missing where no bound of the speed is known. */
+	speed?: Record<"decode" | "prefill", Record<"tokens" | "bytes" | "FLOPs", Expression>>;
 	/** Bytes of weights; `more` is added under the dtypes that it names. */
 	read: Record<string, Expression | { form: Expression; more: Record<string, number> }>;
 }
@@ -80,11 +81,13 @@ export interface Sizes {
 	/** For each number of GPUs, (layout, replicas) in the order in which `fit` tries them. */
 	gpus: { count: Digits; splits: [number, number][] }[];
 	forms: Expression[];
-	work: Record<"decode" | "prefill", Expression>;
+	/** Missing where no bound of the speed is known. */
+	work?: Record<"decode" | "prefill", Expression>;
 	notes: Record<string, string[]>;
 	/** The bytes of each component of the weights, by dtype. */
 	spine: Record<string, Record<string, Digits>>;
-	training: TrainingData;
+	/** Missing where training is not sized. */
+	training?: TrainingData;
 }
 
 export interface Gpu {
@@ -112,6 +115,10 @@ export const GPUS = data.gpus as Gpu[];
 export const FIT = data.fit as {
 	/** The bytes of a GPU that are left: a model fits where they are not negative. */
 	left: Expression;
+	/** Of a stage, by `width`, `stream`, `vocab` and TP. */
+	activations: Expression;
+	logits: Expression;
+	overhead: Expression;
 	/** A context as it is suggested, up to one that fits. */
 	rounded: Expression;
 	/**

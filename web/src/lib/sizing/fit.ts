@@ -140,8 +140,9 @@ export class Fitter {
 					.map((i) => GPUS[i]!)
 					.filter((x) => !unsupported.includes(x.name) && this.choose(x, count).fits)
 					.map((x) => this.cell(x, count));
+				const speedOf = (x: Cell) => x.decode ?? Number(x.gpu.bandwidth);
 				if (fitting.length)
-					return fitting.reduce((a, x) => (x.decode! > a.decode! ? x : a));
+					return fitting.reduce((a, x) => (speedOf(x) > speedOf(a) ? x : a));
 			}
 		return null;
 	}
@@ -155,7 +156,8 @@ export class Fitter {
 		const sequences = batch === null ? null : batch * BigInt(split.replicas);
 		const context = fits ? null : limit.longestContext(memory);
 		const short = fits ? 0 : found.needed - Number(memory);
-		found.work ??= decodeBytesAndFlops(sized);
+		const { work } = found;
+		if (!work && split.layout.speed) found.work = decodeBytesAndFlops(sized);
 		return {
 			gpu,
 			count,
@@ -164,7 +166,7 @@ export class Fitter {
 			sequences,
 			context,
 			short,
-			decode: fits ? decodeRate(sized, gpu, found.work) : null,
+			decode: fits && found.work ? decodeRate(sized, gpu, found.work) : null,
 		};
 	}
 }
@@ -204,7 +206,7 @@ export interface Cell extends Hardware {
 	context: bigint | null;
 	/** The bytes that the most loaded GPU lacks. */
 	short: number;
-	/** Upper bound on tokens per second of decode; null where the model does not fit. */
+	/** Upper bound on tokens per second of decode; null where it does not fit or none is known. */
 	decode: number | null;
 }
 

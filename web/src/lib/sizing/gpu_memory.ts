@@ -144,7 +144,8 @@ function inferencePlan(sized: Omit<Sized, "plan">): Plan {
 
 type TrainingSettings = Pick<State, Load | "trainers" | "tp" | TrainingChoice>;
 
-function trainingPlan({ training }: Sizes, state: TrainingSettings, trainingTp: string): Plan {
+function trainingPlan(sizes: Sizes, state: TrainingSettings, trainingTp: string): Plan {
+	const training = sizes.training!;
 	const chosen = Object.fromEntries(
 		training.choices.map((x) => [
 			x.name,
@@ -263,8 +264,9 @@ export function withMode(
 	state: TrainingSettings & Pick<State, "mode">,
 	memory: bigint,
 ): Sized {
-	if (state.mode !== "train") return sized;
-	const { ranks, start } = sized.sizes.training;
+	const { training } = sized.sizes;
+	if (state.mode !== "train" || !training) return sized;
+	const { ranks, start } = training;
 	if (state.trainers === start.trainers)
 		return { ...sized, plan: trainingPlan(sized.sizes, state, start.tp) };
 	// without a choice, the least tensor parallelism with which a step fits the GPU, else the most

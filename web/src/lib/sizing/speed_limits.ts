@@ -31,11 +31,11 @@ export function speedLimits(sized: Sized, gpu: Gpu): SpeedLimits {
 	const dtype = rateDtype(sized, gpu);
 	const rates = { bandwidth: BigInt(gpu.bandwidth), peak: BigInt(gpu.flops[dtype]!) };
 	const passes = (["decode", "prefill"] as const).map((name): PassLimit => {
-		const forms = sized.split.layout.speed[name];
+		const forms = sized.split.layout.speed![name];
 		const values = {
 			...sized.variables,
 			...rates,
-			work: value(sized.sizes.work[name], sized.variables),
+			work: value(sized.sizes.work![name], sized.variables),
 		} as Variables<bigint> as PassLimit["values"];
 		for (const key of ["tokens", "bytes", "FLOPs"] as const)
 			values[key] = value(forms[key], values);
@@ -60,9 +60,9 @@ function bindDecode({ sizes, split, constants }: Sized, hasCache: boolean): Deco
 	if (!hasCache) known.kv_bytes = known.conv_bytes = 0;
 	const bind = (x: Expression) => bindApproximately(x, known);
 	const [work, bytes, flops] = [
-		bind(sizes.work.decode),
-		bind(split.layout.speed.decode.bytes),
-		bind(split.layout.speed.decode.FLOPs),
+		bind(sizes.work!.decode),
+		bind(split.layout.speed!.decode.bytes),
+		bind(split.layout.speed!.decode.FLOPs),
 	];
 	return (T, B) => {
 		const values: Variables<number> = { T, B };

@@ -17,6 +17,7 @@ import {
 	evaluateDesign,
 	formatPpm,
 	parseCount,
+	sliderOf,
 	type Design,
 	type DesignLetter,
 	type Dimensions,
@@ -27,6 +28,10 @@ import { compactCount, grouped, percent, share, shortBytes, signed } from "../..
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
 import { change, endGesture, useAppState } from "../../lib/state";
+import { sizedModel, statedContext } from "../../lib/sizing/form_sizes";
+import { HardwareSection } from "../hardware/hardware";
+import { MemorySection } from "../memory/memory";
+import { SettingsBar } from "../memory/settings_bar";
 import { DesignPicture } from "./design_picture";
 
 const WHOLE = "a whole number from 1 to 4,294,967,295";
@@ -43,6 +48,7 @@ export function Dimension({
 }) {
 	const id = `size-${x.letter}`;
 	const name = x.says || x.key;
+	const slider = sliderOf(x);
 	const [text, setText] = useState(String(n));
 	useEffect(() => {
 		if (parseWhole(text) !== n) setText(String(n));
@@ -64,9 +70,9 @@ export function Dimension({
 			</label>
 			<input
 				type="range"
-				min={x.step}
-				max={x.most}
-				step={x.step}
+				min={String(slider.step)}
+				max={String(slider.most)}
+				step={String(slider.step)}
 				value={String(n)}
 				aria-label={`${name}, slider`}
 				aria-valuetext={`${name}: ${grouped(n)}`}
@@ -160,13 +166,51 @@ export function Total({ result, values }: { result: Result; values: Dimensions["
 	);
 }
 
+/** The bytes of the cache of some tokens. */
+function Cached({
+	cache,
+	at,
+	tokens,
+	part,
+}: {
+	cache: Expression;
+	at: Dimensions["values"];
+	tokens: bigint;
+	part: string;
+}) {
+	const [none, n] = [0n, tokens].map((T) => value(cache, { ...at, T }));
+	const [isOne, isGrowth] = [tokens === 1n, tokens === 1n && none! > 0n];
+	const shown = isGrowth ? n! - none! : n!;
+	const derive = (): Derivation => ({
+		title: isOne ? "KV cache of a token" : `KV cache of ${grouped(tokens)} tokens`,
+		lines: [
+			expressionLines(cache, { ...at, T: tokens }, n!),
+			isGrowth && formula("less the states", `${grouped(n!)} − ${grouped(none!)}`),
+			...inShort("bytes", shown, shortBytes(shown)),
+		],
+	});
+	return (
+		<NumberButton derive={derive} label="KV cache" data-part={part}>
+			{shortBytes(shown)}
+		</NumberButton>
+	);
+}
+
 /** The bytes of the weights in 16 bits and of the KV cache. */
-export function Bytes({ result, values }: { result: Result; values: Dimensions["values"] }) {
+function Bytes({
+	result,
+	values,
+	own,
+}: {
+	result: Result;
+	values: Dimensions["values"];
+	/** The context that the config states. */
+	own: bigint | null;
+}) {
 	const { context } = useAppState("context");
 	const weights = 2n * result.total;
-	const { cache } = result;
-	const at = { ...values, T: context };
-	const cached = cache === null ? null : value(cache, at);
+	const { form: cache, windows, unknown } = result.cache;
+	const at = { ...values, ...windows };
 	return (
 		<p class="caption" data-part="bytes">
 			In 16 bits{" "}
@@ -182,27 +226,24 @@ export function Bytes({ result, values }: { result: Result; values: Dimensions["
 			>
 				{shortBytes(weights)}
 			</NumberButton>{" "}
-			of weights
-			{cached === null ? (
-				"; what is cached depends on keys of the config that this form does not know"
+			of weights;{" "}
+			{cache === null ? (
+				`what is cached is not known: ${
+					unknown.length
+						? `it depends on ${unknown.join(", ")}, which this page knows with other values`
+						: "llamath counts this family, and knows no forward pass of it"
+				}`
 			) : (
 				<>
-					{" "}
-					and{" "}
-					<NumberButton
-						derive={() => ({
-							title: `KV cache of ${grouped(context)} tokens`,
-							lines: [
-								expressionLines(cache!, at, cached),
-								...inShort("bytes", cached, shortBytes(cached)),
-							],
-						})}
-						label="KV cache"
-						data-part="cache"
-					>
-						{shortBytes(cached)}
-					</NumberButton>{" "}
-					of KV cache at {grouped(context)} tokens
+					KV cache <Cached cache={cache} at={at} tokens={1n} part="cache-per-token" /> per
+					token, <Cached cache={cache} at={at} tokens={context} part="cache" /> at{" "}
+					{grouped(context)} tokens
+					{own !== null && own !== context && (
+						<>
+							, <Cached cache={cache} at={at} tokens={own} part="cache-full" /> at its
+							context of {grouped(own)}
+						</>
+					)}
 				</>
 			)}
 			.
@@ -379,6 +420,12 @@ function Designer({
 	const isBroken = result.broken.length > 0;
 	const set = (to: Partial<Dimensions>, gesture = "") =>
 		change({ sizes: encodeSizes({ ...current, ...to }) }, false, gesture);
+	const file = keptKeys.name.replace(/\.json$/i, "") || name;
+	const sizedAs = encodeSizes(current);
+	const sized = useMemo(
+		() => (isOfPage || isBroken ? null : sizedModel(file, design, current, kept)),
+		[isOfPage, isBroken, file, design, sizedAs, kept],
+	);
 	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters`;
 	return (
 		<>
@@ -459,7 +506,11 @@ function Designer({
 						) : (
 							<>
 								<Total result={result} values={current.values} />
-								<Bytes result={result} values={current.values} />
+								<Bytes
+									result={result}
+									values={current.values}
+									own={statedContext(design, kept)}
+								/>
 								<Away total={result.total} text={state.target} />
 							</>
 						)}
@@ -492,6 +543,17 @@ function Designer({
 					</p>
 				)}
 			</Section>
+			{sized && (
+				<div class="sized">
+					<SettingsBar models={[sized]} />
+					<HardwareSection model={sized} />
+					<MemorySection models={[sized]} />
+					<p class="wrap caption">
+						In 16 bits, on GPUs split by tensor parallelism alone; without bounds of the
+						speed, which the form does not tell.
+					</p>
+				</div>
+			)}
 			<Section
 				id="config"
 				topic="Configuration"

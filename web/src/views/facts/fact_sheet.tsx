@@ -4,6 +4,7 @@ import "./facts.css";
 import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
+import { designOf } from "../../lib/design";
 import { Original } from "../../lib/editing";
 import { grouped, percent, shortFileSize } from "../../lib/format";
 import { liveOf } from "../../lib/live_views";
@@ -288,6 +289,15 @@ export function Source({ model }: { model: ModelData }) {
 		<div class="source">
 			<CheckpointStatus model={model} />
 			{model.source && <p class="caption">Source: {model.source}</p>}
+			{!designOf(model).letters.length && (
+				<p class="caption" data-part="no-edit">
+					There is no <i>Edit</i>:{" "}
+					{(model.towers as { parts: unknown[] } | undefined)?.parts.length
+						? "the text model and its towers are read from parts of one config, which the page does not count anew"
+						: "the page has no closed form of its total"}
+					. <code>llamath count --set KEY=VALUE</code> counts any change.
+				</p>
+			)}
 			{model.notes.length > 0 && (
 				<ul class="caption notes" aria-label="Notes">
 					{model.notes.map((x) => (

@@ -42,6 +42,7 @@ function explainPlateau(rows: Cell[][], chosen: Gpu): string {
 			(x) =>
 				x.fits &&
 				last.fits &&
+				last.decode !== null &&
 				x.split.layout.tp === last.split.layout.tp &&
 				threeDigits(x.decode!) === threeDigits(last.decode!),
 		);
@@ -72,7 +73,10 @@ export function HardwareSection({ model }: { model: ModelData }) {
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const found = finding(smallest, dtype.title, counts);
 	const plateau = explainPlateau(rows, chosen);
-	const lead = `How many sequences of ${grouped(state.context)} tokens fit; below, the upper bound of decode speed for ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}. Hatched: the memory that each GPU lacks.`;
+	const speed = sizes.work
+		? `; below, the upper bound of decode speed for ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}`
+		: "";
+	const lead = `How many sequences of ${grouped(state.context)} tokens fit${speed}. Hatched: the memory that each GPU lacks.`;
 	return (
 		<Section
 			id="hardware"

@@ -31,7 +31,7 @@ const rate = (x: number) => threeDigits(x);
 function describe(cell: Cell, context: bigint): string {
 	const name = `${cell.count} × ${cell.gpu.title}`;
 	if (cell.fits)
-		return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, at most ${rate(cell.decode!)} tokens per second, ${cell.split.layout.name}`;
+		return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, ${cell.decode === null ? "" : `at most ${rate(cell.decode)} tokens per second, `}${cell.split.layout.name}`;
 	if (cell.context !== 0n)
 		return `${name}: does not fit; only ${cell.context === null ? "any" : grouped(cell.context)} tokens of context`;
 	return `${name}: does not fit, each GPU is short of ${gib(cell.short)}`;
@@ -54,8 +54,14 @@ function CellContent({
 					<span class="wide"> {cell.sequences === 1n ? "sequence" : "sequences"}</span>
 				</b>
 				<small>
-					≤ {rate(cell.decode!)}
-					<span class="wide"> tokens/s</span>
+					{cell.decode === null ? (
+						cell.split.layout.name
+					) : (
+						<>
+							≤ {rate(cell.decode)}
+							<span class="wide"> tokens/s</span>
+						</>
+					)}
 				</small>
 				{isSmallest && <em>least memory</em>}
 			</>

@@ -61,7 +61,7 @@ export function Verdict({ model }: { model: ModelData }) {
 		lines: [totalFormula(sized.plan, mostLoaded.values), ...inBytes(total)],
 	});
 	const deriveMemory = () => ({ title: gpu.title, lines: [...inBytes(memory), gpu.source] });
-	const decode = fits ? speedLimits(sized, gpu).passes[0]! : null;
+	const decode = fits && sizes.work ? speedLimits(sized, gpu).passes[0]! : null;
 	return (
 		<div class="verdict">
 			<SubHeading>
@@ -83,8 +83,10 @@ export function Verdict({ model }: { model: ModelData }) {
 			{fits && (
 				<p data-sizing="fits">
 					Room for {room(found.maxContext, sizes)} at this batch, or{" "}
-					{amount(found.maxBatch, "sequences")} at this context; decode at most{" "}
-					{threeDigits(Number(decode!.values.rate) / 1e9)} tokens/s.
+					{amount(found.maxBatch, "sequences")} at this context
+					{decode &&
+						`; decode at most ${threeDigits(Number(decode.values.rate) / 1e9)} tokens/s`}
+					.
 				</p>
 			)}
 			{!fits && instead.length > 0 && (

@@ -321,7 +321,12 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 					.map((x) => `${x.model.name} takes ${gibibytes(x.memory.values.total)}`)
 					.join(", ");
 	return (
-		<Section id="memory" topic={topic(all)} title={title} controls={<ModeControl />}>
+		<Section
+			id="memory"
+			topic={topic(all)}
+			title={title}
+			controls={first.sized.sizes.training && <ModeControl />}
+		>
 			{models.map((x) => (
 				<ContextWarning key={x.name} model={x} />
 			))}

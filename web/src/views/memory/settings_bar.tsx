@@ -83,13 +83,13 @@ function answerTo(models: readonly ModelData[], state: SizingSettings) {
 	const { sized, fits, total, memory } = verdict(settings(model, state), gpu);
 	const where = `${count} × ${shortTitle(gpu)}`;
 	if (!fits) return `${where}: ${gibibytes(total - memory)} short${count === "1" ? "" : " each"}`;
-	const { rate } = speedLimits(sized, gpu).passes[0]!.values;
+	const limits = sized.sizes.work && speedLimits(sized, gpu).passes[0]!.values;
 	const beyond = beyondContext(model, state.context);
 	return [
 		`${where} ${count === "1" ? "runs" : "run"} it`,
 		...(beyond ? [beyond] : []),
-		...(beyond || isTiny(model)
+		...(beyond || isTiny(model) || !limits
 			? []
-			: [`≤\u00a0${threeDigits(Number(rate) / 1e9)}\u00a0tokens/s`]),
+			: [`≤\u00a0${threeDigits(Number(limits.rate) / 1e9)}\u00a0tokens/s`]),
 	].join(", ");
 }

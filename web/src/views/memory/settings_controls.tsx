@@ -175,7 +175,7 @@ function TrainersControl({ models }: { models: readonly ModelData[] }) {
 		<Select
 			id="choice-trainers"
 			label="GPUs that train"
-			options={asOptions(sizesOf(models[0]!).training.gpus)}
+			options={asOptions(sizesOf(models[0]!).training!.gpus)}
 			chosen={settings(models[0]!, state).plan.gpus}
 			choose={(trainers) => change({ trainers })}
 		/>
@@ -198,7 +198,7 @@ function TrainingControls({ models }: { models: readonly ModelData[] }) {
 				chosen={tp}
 				choose={(x) => change({ tp: x })}
 			/>
-			{sizesOf(models[0]!).training.choices.map((x) => (
+			{sizesOf(models[0]!).training!.choices.map((x) => (
 				<Select
 					key={x.name}
 					id={`choice-${x.name}`}
@@ -281,7 +281,7 @@ export function saidSettings(models: readonly ModelData[], state: SizingSettings
 		...(training
 			? [
 					plan.label,
-					...sizesOf(models[0]!).training.choices.map((x) => {
+					...sizesOf(models[0]!).training!.choices.map((x) => {
 						const chosen = training.chosen[x.name]!;
 						return `${x.label} ${x.options.find(([y]) => y === chosen)?.[1] ?? chosen}`;
 					}),

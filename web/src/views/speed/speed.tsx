@@ -67,7 +67,7 @@ export function limitDerivation(sized: Sized, pass: PassLimit, what: Quantity): 
 			!isSingle && `One GPU of each stage of ${sized.split.layout.name}; ${STAGES[name]}`,
 		],
 		FLOPs: () => [
-			...derivation(sized.sizes.work[name], values, "FLOPs of all (work)"),
+			...derivation(sized.sizes.work![name], values, "FLOPs of all (work)"),
 			...(isSingle ? [] : derivation(forms.FLOPs, values, "FLOPs of one GPU")),
 			"2 per active weight, plus the attention products.",
 		],

@@ -106,6 +106,14 @@ class ElementSizes(NamedTuple):
     activation: int
 
 
+def activation_bytes(tokens: Expr, width: int, stream: int, tp: int, element_bytes: int) -> Expr:
+    """Return the bytes of the activations of these tokens: of the most elements of a token that
+    live at once, the residual stream is whole, and tensor parallelism splits the rest.
+    """
+    around = minimum(product((2, stream)), width)
+    return product((tokens, around + ceil_div(width - around, tp), element_bytes))
+
+
 class ShardedModel:
     """A model split over GPUs by a layout, with its memory at any context and batch size."""
 
@@ -210,15 +218,8 @@ class ShardedModel:
         """Return the bytes of the activations, given the most elements of a token: the residual
         stream is whole, tensor parallelism splits the inside of a branch.
         """
-        around = minimum(product((2, self.tree.width)), width)
-        inside = ceil_div(width - around, self.layout.tp)
-        return product(
-            (
-                prefill_chunk(TOKENS, BATCH, Expr("chunk", self.calculator.request.chunk)),
-                around + inside,
-                element_bytes,
-            )
-        )
+        tokens = prefill_chunk(TOKENS, BATCH, Expr("chunk", self.calculator.request.chunk))
+        return activation_bytes(tokens, width, self.tree.width, self.layout.tp, element_bytes)
 
     def weight_reads(self, tokens: int) -> list[int]:
         """Return the bytes of weights that one GPU of each stage reads in a pass over this many

@@ -76,7 +76,7 @@ _RECIPE_DTYPES = ("fp8", "awq", "gptq", "nvfp4")
 """Dtypes in which publishers leave different modules unquantized."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are those of a checkpoint."""
-_LOGIT_BYTES = 4
+LOGIT_BYTES = 4
 """Logits are in float32."""
 MAX_TOKENS = 2**32
 """Contexts, batches and chunks are smaller than this."""
@@ -689,7 +689,7 @@ def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:
 
 def logits_bytes(batch: int, tree: Decoder) -> Expr:
     """Return the bytes of the logits of each sequence's last token, in float32."""
-    return product((batch, tree.vocab, Expr.factor(_LOGIT_BYTES)))
+    return product((batch, tree.vocab, Expr.factor(LOGIT_BYTES)))
 
 
 def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int | None:

@@ -35,12 +35,15 @@ from ....analysis.size.memory.gpu_shards import (
     ElementSizes,
     ShardedModel,
     WeightRead,
+    activation_bytes,
 )
 from ....analysis.size.memory.inference_memory import (
     AS_STORED,
+    LOGIT_BYTES,
     MemoryCalculator,
     MemoryRequest,
     declared_dtype,
+    prefill_chunk,
 )
 from ....analysis.size.memory.speed_limits import compute_dtypes, decode_work, prefill_work
 from ....analysis.storage.memory_line import overhead_bytes
@@ -52,6 +55,7 @@ from ....core.expr import (
     choose_if_less,
     floor_div,
     minimum,
+    product,
     round_div,
     total,
 )
@@ -61,6 +65,7 @@ from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import Device, devices, find_device
 from ....model import FamilyModel
 from ....questions.layout import Layout
+from ....questions.memory_questions import PREFILL_CHUNK
 from ....utils.errors import LlamathError, UnknownQuantization
 from ....utils.number_marks import Either, Quotient, is_marking, own_data, unmarked
 from ..checkpoint_data import CheckpointModel
@@ -165,6 +170,7 @@ def fit_rules() -> dict[str, Any]:
     return {
         "left": Expr.const(left_of(variable("memory"), variable("total"))).to_expression_json(),
         "rounded": Expr.const(rounded_context(TOKENS)).to_expression_json(),
+        **_rules_of_a_stage(),
         "smallest": [
             [str(count), [[places[x.name] for x in group] for group in groups]]
             for counts in (NODE_COUNTS, [x for x in every if x not in NODE_COUNTS])
@@ -173,6 +179,20 @@ def fit_rules() -> dict[str, Any]:
         "halvings": MAX_HALVINGS,
         "suggestions": MAX_COMBINATIONS,
     }
+
+
+def _rules_of_a_stage() -> dict[str, Json]:
+    """Return what a GPU needs beside weights and cache, by the most elements of a token that live
+    at once, the width of the stream, the vocabulary and TP, in 16 bits.
+    """
+    width, stream, vocab, tp = map(variable, ("width", "stream", "vocab", "TP"))
+    tokens = prefill_chunk(TOKENS, BATCH, PREFILL_CHUNK)
+    forms = {
+        "activations": activation_bytes(tokens, width, stream, tp, 2),
+        "logits": product((LOGIT_BYTES, BATCH, vocab)),
+        "overhead": overhead_bytes(total(map(variable, ("cache", "activations", "logits")))),
+    }
+    return {name: Expr.const(x).to_expression_json() for name, x in forms.items()}
 
 
 def kept_as(model: FamilyModel) -> Iterator[tuple[str, MemoryCalculator]]:
