@@ -1,1 +1,1 @@
-(async()=>{const{Xa:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{Wa:r}=await LLAMATH_PAGE;r();})();

@@ -6,7 +6,7 @@ import type { ModelData } from "../../lib/data";
 import { placeAfter, useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
 import type { ChosenHead } from "./heads";
-import { isLayerOpen, rowOfHead, shownHead, shownLayer } from "./heads";
+import { isLayerOpen, layerOfStep, rowOfHead, shownHead, shownLayer } from "./heads";
 import { Cells, largestSize, percentOf, rootMeanSquare, rowOf, shortNumber } from "./cells";
 import { colorOf, stageAt, stagesOf, type Step } from "../plate/plate_model";
 import { enteringStep, largest, shownToken, softmax, type Story } from "./story";
@@ -234,6 +234,21 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 }
 
 const SHOWN_KEYS = 6;
+
+/** The head whose largest weight is lowered most where scores are divided by √h. */
+export function mostDivided(story: Story, token: number): ChosenHead | null {
+	const heads = story.data.attention.flatMap((facts) =>
+		Array.from({ length: facts.heads }, (_, head) => {
+			const chosen = { facts, layer: layerOfStep(facts.step), head };
+			const products = productsOf(story, chosen, token);
+			const weights = rowOfHead(story, facts, head, token);
+			const lowered = products ? Math.max(...softmax(products)) - Math.max(...weights) : 0;
+			return { chosen, lowered };
+		}),
+	);
+	const most = heads.toSorted((a, b) => b.lowered - a.lowered)[0];
+	return most && most.lowered > 0 ? most.chosen : null;
+}
 
 /** q · k → scaled → softmax → what is mixed, for the keys that the chosen head reads most. */
 export function HeadSteps({ model, story }: { model: ModelData; story: Story }) {

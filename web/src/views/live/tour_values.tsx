@@ -1,16 +1,17 @@
 // Beside a stop of the tour: what its steps computed for the chosen token, in a page that runs the
 // model, else the shapes of their results.
+import { useEffect } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
-import { useAppState } from "../../lib/state";
+import { change, initialState, state as appState, useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { Tokens } from "./live_bar";
 import { HeadMap, shownHead, shownLayer } from "./heads";
-import { Cache, HeadSteps, Rotation, Strip, tokenOf } from "./layer_values";
+import { Cache, HeadSteps, mostDivided, Rotation, Strip, tokenOf } from "./layer_values";
 import { DotProduct, productAt } from "./live_matrix";
 import { stagesOf } from "../plate/plate_model";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
-import { productOf, ShapeList, Shapes } from "../tour/tour_shapes";
+import { productOf, StopNumbers } from "../tour/tour_shapes";
 import type { TourStop } from "../tour/tour_stops";
 
 const SHOWN_TOKENS = 5;
@@ -23,10 +24,18 @@ interface StopValues {
 	stop: TourStop;
 }
 
-export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }) {
+export function TourValues({
+	model,
+	stop,
+	isOnPaper = false,
+}: {
+	model: ModelData;
+	stop: TourStop;
+	isOnPaper?: boolean;
+}) {
 	const state = useAppState("token", "temperature", "layer", "head");
 	const story = useStory(model);
-	if (!story?.length) return <Shapes model={model} stop={stop} />;
+	if (!story?.length) return <StopNumbers model={model} stop={stop} />;
 	const token = shownToken(story, state);
 	const temperature = state.temperature || 1;
 	return (
@@ -35,8 +44,10 @@ export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }
 				<Cut story={story} token={token} />
 			) : stop.name === "rope" ? (
 				<Rotation model={model} story={story} />
-			) : stop.name === "scores" ? (
+			) : stop.name === "scores" && isOnPaper ? (
 				<HeadSteps model={model} story={story} />
+			) : stop.name === "scores" ? (
+				<Scores model={model} story={story} token={token} />
 			) : stop.name === "softmax" ? (
 				shownHead(model, story, state) && <HeadMap model={model} story={story} isBrief />
 			) : stop.name === "cache" ? (
@@ -49,9 +60,18 @@ export function TourValues({ model, stop }: { model: ModelData; stop: TourStop }
 					<OneOutput model={model} story={story} token={token} stop={stop} />
 				</>
 			)}
-			<ShapeList stop={stop} />
 		</div>
 	);
+}
+
+/** A head's scores; of the head for which the division matters most, unless one was chosen. */
+function Scores({ model, story, token }: Omit<StopValues, "stop">) {
+	useEffect(() => {
+		const isChosen = (["layer", "head"] as const).some((x) => appState[x] !== initialState[x]);
+		const head = isChosen ? null : mostDivided(story, token);
+		if (head) change({ layer: head.layer, head: head.head }, true);
+	}, []);
+	return <HeadSteps model={model} story={story} />;
 }
 
 /** The text as tokens, with their ids. */

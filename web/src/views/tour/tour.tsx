@@ -11,6 +11,7 @@ import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { useGuide } from "../../lib/guide";
 import { liveViews } from "../../lib/live_views";
+import { usePrintedState, whilePrinting } from "../../lib/printing";
 import { lettersOf, type Question } from "../../lib/question";
 import { reveal } from "../../lib/reveal";
 import { parseLayer } from "../../lib/settings";
@@ -20,7 +21,7 @@ import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { AskedQuestion } from "./question";
 import { LitSteps, NO_STEPS, stopAt, tourOf, type TourStop } from "./tour_stops";
-import { Shapes } from "./tour_shapes";
+import { ShapeList, Shapes, StopNumbers } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -67,9 +68,10 @@ const afterMotion = () =>
 export function WithTour({ model, children }: { model: ModelData; children: ComponentChildren }) {
 	const state = useAppState("tour");
 	const index = stopAt(model, state.tour);
+	const [isOnPaper] = usePrintedState(() => false, true);
 	const lit = useMemo(
-		() => (index === null ? NO_STEPS : new Set(tourOf(model)[index]!.steps)),
-		[model, index],
+		() => (index === null || isOnPaper ? NO_STEPS : new Set(tourOf(model)[index]!.steps)),
+		[model, index, isOnPaper],
 	);
 	return <LitSteps.Provider value={lit}>{children}</LitSteps.Provider>;
 }
@@ -149,6 +151,26 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 		return () => removeEventListener("keydown", endOnEscape);
 	}, []);
 	useEffect(() => {
+		// the same address again, without the layer that the tour has opened, and another width
+		let width = innerWidth;
+		const show = () => requestAnimationFrame(() => ref.current && reveal(ref.current));
+		const again = () => {
+			open(model, stop, true);
+			show();
+		};
+		const resized = () => {
+			if (innerWidth === width) return;
+			width = innerWidth;
+			setTimeout(show);
+		};
+		addEventListener("popstate", again);
+		addEventListener("resize", resized);
+		return () => {
+			removeEventListener("popstate", again);
+			removeEventListener("resize", resized);
+		};
+	}, [stop]);
+	useEffect(() => {
 		if (!isPlaying) return undefined;
 		if (index === last) return setPlaying(false);
 		const words = `${stop.what} ${stop.why}`.split(" ").length;
@@ -203,16 +225,15 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	const values = Values ? (
 		<Values model={model} stop={stop} />
 	) : (
-		<Shapes model={model} stop={stop} />
+		<StopNumbers model={model} stop={stop} />
 	);
-	const hasValues = Values !== undefined || stop.example !== null;
-	const isLong = hasValues && stop.code.length > 2;
+	const shapes = <ShapeList stop={stop} />;
 	const code = (
 		<Code
 			key={`code ${stop.name} ${isNarrow} ${isPaired}`}
 			model={model}
 			stop={stop}
-			open={!isNarrow && !Values && (isPaired || !isLong)}
+			open={!isNarrow && !Values && !isPaired && stop.code.length < 3}
 		/>
 	);
 	const questions = (
@@ -234,6 +255,46 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 			data-numbers
 			onKeyDown={onKeyDown}
 		>
+			{isNarrow ? (
+				<Tabs
+					key={stop.name}
+					parts={{
+						What: text,
+						Values: (
+							<>
+								{values}
+								{shapes}
+								{code}
+							</>
+						),
+						Question: questions,
+					}}
+				/>
+			) : (
+				<div class={`tour-body ${isPaired ? "paired" : ""}`}>
+					{isPaired ? (
+						<>
+							<div>
+								{text}
+								{questions}
+							</div>
+							<div>
+								{values}
+								{shapes}
+								{code}
+							</div>
+						</>
+					) : (
+						<>
+							{text}
+							{values}
+							{code}
+							{questions}
+							{shapes}
+						</>
+					)}
+				</div>
+			)}
 			<div class="tour-controls">
 				<span class="tour-place">
 					stop {index + 1} of {stops.length}
@@ -289,26 +350,38 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 					×
 				</button>
 			</div>
-			<div class={`tour-body ${isPaired ? "paired" : ""} ${hasValues ? "with-values" : ""}`}>
-				{isPaired ? (
-					<>
-						<div>
-							{text}
-							{questions}
-						</div>
-						<div>
-							{values}
-							{code}
-						</div>
-					</>
-				) : (
-					<>
-						{text}
-						{values}
-						{code}
-						{questions}
-					</>
-				)}
+		</div>
+	);
+}
+
+/** One part of a stop at a time, where there is little room. */
+function Tabs({ parts }: { parts: Record<string, ComponentChildren> }) {
+	const names = Object.keys(parts);
+	const [shown, show] = useState(names[0]!);
+	const ref = useRef<HTMLDivElement>(null);
+	useLayoutEffect(() => {
+		ref.current!.closest<HTMLElement>(".tour")!.dataset.part = shown;
+	}, [shown]);
+	return (
+		<div ref={ref} class="tour-body">
+			<div class="tour-tabs" role="tablist" aria-label="Parts of the stop">
+				{names.map((x) => (
+					<button
+						key={x}
+						type="button"
+						role="tab"
+						class="button"
+						id={`tour-tab-${x}`}
+						aria-selected={x === shown}
+						aria-controls="tour-part"
+						onClick={() => show(x)}
+					>
+						{x}
+					</button>
+				))}
+			</div>
+			<div id="tour-part" role="tabpanel" aria-labelledby={`tour-tab-${shown}`}>
+				{parts[shown]}
 			</div>
 		</div>
 	);
@@ -428,12 +501,34 @@ function Code({ model, stop, open }: { model: ModelData; stop: TourStop; open: b
 	);
 }
 
-/** All stops as a list, which can be read without the page. */
+/** Opens a layer for paper: the one that was open before a stop opened its own. */
+function openForPaper(model: ModelData): void {
+	const isLayer = (x: State["layer"] | undefined) =>
+		typeof openPlace(model, x ?? "") === "number";
+	const ofStop = tourOf(model).find((x) => /^\d+$/.test(x.place))?.place ?? "";
+	const layer = [appState.layer, before].find(isLayer) ?? parseLayer(ofStop) ?? "";
+	change({ layer, zoom: "" }, true);
+}
+
+/** All stops as a list, with what is asked and on a last page the answers, for paper. */
 function Handout({ model }: { model: ModelData }) {
 	const stops = tourOf(model);
+	const [isOnPaper] = usePrintedState(() => false, true);
+	const { TourTokens: Line, TourValues: Values } = liveViews;
+	useEffect(() => {
+		let [layer, zoom]: [State["layer"], string] = ["", ""];
+		return whilePrinting(
+			() => {
+				({ layer, zoom } = appState);
+				openForPaper(model);
+			},
+			() => change({ layer, zoom }, true),
+		);
+	}, [model]);
 	return (
 		<div class="tour-handout">
 			<h2>Follow one token through {model.name}</h2>
+			{isOnPaper && Line && <Line model={model} />}
 			{stops.map((x, i) => (
 				<article key={x.name}>
 					<h3>
@@ -444,16 +539,45 @@ function Handout({ model }: { model: ModelData }) {
 						<strong>Why?</strong> {x.why}
 					</p>
 					{x.formula && <p class="tour-formula">{x.formula}</p>}
-					<Shapes model={model} stop={x} />
-					<p class="tour-count">
-						{x.adds === "0"
-							? "Adds no parameters"
-							: `Adds ${[...new Set([x.symbols, x.numbers, x.adds])].filter(Boolean).join(" = ")}`}
-						; so far {x.so_far}
-					</p>
+					{isOnPaper && Values ? (
+						<>
+							<Values model={model} stop={x} isOnPaper />
+							<ShapeList stop={x} />
+						</>
+					) : (
+						<Shapes model={model} stop={x} />
+					)}
 					<Code model={model} stop={x} open />
+					{x.questions.map((question, n) => (
+						<p key={n} class="tour-to-answer">
+							<strong>{question.text}</strong>
+						</p>
+					))}
 				</article>
 			))}
+			<section class="tour-answers">
+				<h2>Answers</h2>
+				{stops.map((x, i) => (
+					<article key={x.name}>
+						<h3>
+							{i + 1}. {x.title}
+						</h3>
+						<ul>
+							{x.questions.map((question, n) => (
+								<li key={n}>
+									<Solution model={model} question={question} />. {question.why}
+								</li>
+							))}
+						</ul>
+						<p class="tour-count">
+							{x.adds === "0"
+								? "Adds no parameters"
+								: `Adds ${[...new Set([x.symbols, x.numbers, x.adds])].filter(Boolean).join(" = ")}`}
+							; so far {x.so_far}
+						</p>
+					</article>
+				))}
+			</section>
 		</div>
 	);
 }

@@ -13,21 +13,31 @@ export const productOf = (model: ModelData, stop: TourStop): Step | undefined =>
 		.find((x) => x?.kind === "linear" && x.uses[0]?.shape.length === 2);
 };
 
-/** The shapes of the results, in letters and numbers, of one sequence of T tokens. */
-export function Shapes({ model, stop }: { model: ModelData; stop: TourStop }) {
+/** The step in numbers, and one output of its first product. */
+export function StopNumbers({ model, stop }: { model: ModelData; stop: TourStop }) {
 	const product = productOf(model, stop);
 	const { example } = stop;
-	if (!stop.shapes.length && !product && !example) return null;
+	if (!product && !example) return null;
 	return (
 		<div class="tour-values">
 			{example && <StopExample stop={stop} example={example} />}
 			{product && <InLetters step={product} stop={stop} />}
-			<ShapeList stop={stop} />
 		</div>
 	);
 }
 
+/** The shapes of the results as well, in letters and numbers, of one sequence of T tokens. */
+export function Shapes({ model, stop }: { model: ModelData; stop: TourStop }) {
+	return (
+		<>
+			<StopNumbers model={model} stop={stop} />
+			<ShapeList stop={stop} />
+		</>
+	);
+}
+
 export function ShapeList({ stop }: { stop: TourStop }) {
+	if (!stop.shapes.length) return null;
 	return (
 		<ul class="tour-shapes">
 			{stop.shapes.map((x) => (
@@ -57,10 +67,15 @@ function InLetters({ step, stop }: { step: Step; stop: TourStop }) {
 	const last = `${inputs - 1n}`;
 	return (
 		<p class="tour-product">
-			<code>
-				{made}[0] = W[0,0]·{read}[0] + W[0,1]·{read}[1] + … + W[0,{last}]·{read}[{last}]
-			</code>
-			<span>one output: {grouped(inputs)} multiplications</span>
+			{!stop.example?.product && (
+				<code>
+					{made}[0] = W[0,0]·{read}[0] + W[0,1]·{read}[1] + … + W[0,{last}]·{read}[{last}]
+				</code>
+			)}
+			<span>
+				one output of {made}
+				{stop.example?.product && " in this model"}: {grouped(inputs)} multiplications
+			</span>
 		</p>
 	);
 }
