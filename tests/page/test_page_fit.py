@@ -370,6 +370,22 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         assert tab.locator("#speed table").count() == 1
 
 
+@pytest.mark.parametrize("slug", ["llama-3-8b", "qwen3-next-80b-a3b"])
+def test_mark_of_the_smallest_hardware_touches_no_text(
+    browser: Any, tmp_path: Path, slug: str
+) -> None:
+    gap = """(() => {
+      const mark = document.querySelector('.hardware .cell em');
+      const range = document.createRange();
+      return Math.min(...[...mark.parentElement.querySelectorAll('b, small')].map((x) => {
+        range.selectNodeContents(x);
+        return mark.getBoundingClientRect().left - range.getBoundingClientRect().right;
+      }));
+    })()"""
+    with Tab(browser, tmp_path, page_of(slug), width=1440) as tab:
+        assert tab.evaluate(gap) >= 6
+
+
 def test_formats_are_spelled_alike_in_the_page(browser: Any, tmp_path: Path) -> None:
     at = "context=8192&dtype=q4_k_m&kv=q8_0&card=rtx-4060-ti-16gb"
     with Tab(browser, tmp_path, page_of("llama-3-8b"), width=1440) as tab:

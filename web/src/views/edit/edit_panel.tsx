@@ -50,8 +50,9 @@ export function EditPanel({ edited }: { edited: Edited }) {
 				<div class="edit-head">
 					<h2>What if?</h2>
 					<span class="edit-short">
-						{compactCount(counts.total)}, {original.name}{" "}
-						{signed(counts.total - BigInt(original.counts[0]!.value))}
+						{compactCount(counts.total)} parameters
+						{isChanged &&
+							`: ${signed(counts.total - BigInt(original.counts[0]!.value))} compared to ${original.name}`}
 					</span>
 					<Segmented
 						id="edit-by"
@@ -70,7 +71,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						class="button edit-short"
 						onClick={() => scrollTo({ top: 0 })}
 					>
-						Up to the edit
+						Back to the editor
 					</button>
 					<button
 						type="button"

@@ -523,7 +523,7 @@ export function Files({ openConfig, server, offer }: Props) {
 		<Section
 			id="files"
 			topic="Your own file"
-			title={isShown ? opened.name : "What is in a file of yours"}
+			title={isShown ? opened.name : "Open a model of your own"}
 			lead={
 				isShown
 					? undefined

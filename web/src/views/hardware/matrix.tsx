@@ -24,8 +24,7 @@ const many = (n: bigint | null) =>
 			: n >= 100_000n
 				? `${threeDigits(Number(n) / 1e3)}k`
 				: grouped(n);
-const gib = (bytes: number) =>
-	`${bytes >= 100 * 2 ** 30 ? Math.ceil(bytes / 2 ** 30) : (Math.ceil((bytes / 2 ** 30) * 10) / 10).toFixed(1)} GiB`;
+const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(bytes < 100 * 2 ** 30 ? 2 : 0)} GiB`;
 const rate = (x: number) => threeDigits(x);
 
 function describe(cell: Cell, context: bigint): string {
@@ -63,7 +62,7 @@ function CellContent({
 						</>
 					)}
 				</small>
-				{isSmallest && <em>least memory</em>}
+				{isSmallest && <em>smallest</em>}
 			</>
 		);
 	}

@@ -190,7 +190,7 @@ export function HeadMap({
 				caption
 			) : (
 				<SubHeading>
-					Layer {layer}, head {head}: what each token reads of those up to itself
+					Layer {layer}, head {head}: what each token reads
 				</SubHeading>
 			)}
 			<div

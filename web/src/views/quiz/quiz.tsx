@@ -46,7 +46,7 @@ export function QuizButton({ model }: { model: ModelData }) {
 			aria-expanded={isOpen}
 			onClick={() => change({ quiz: isOpen ? "" : quizOf(model).id, tour: null, zoom: "" })}
 		>
-			{isOpen ? "Leave the quiz" : "Count it yourself"}
+			{isOpen ? "End the quiz" : "Quiz: count it"}
 		</button>
 	);
 }
@@ -182,7 +182,7 @@ function Bar({ quiz, at, go }: Asking) {
 				<button
 					type="button"
 					class="button icon"
-					aria-label="Leave the quiz"
+					aria-label="End the quiz"
 					data-quiz-go="end"
 					onClick={() => change({ quiz: "" })}
 				>

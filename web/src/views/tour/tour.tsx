@@ -487,8 +487,7 @@ function Code({ model, stop, open }: { model: ModelData; stop: TourStop; open: b
 	return (
 		<details class="tour-code" open={open}>
 			<summary class="caption">
-				Code: {stop.code.length === 1 ? "its line" : "its lines"} of{" "}
-				<code>llamath code</code>, numbered as in the file of {model.name}
+				Code, as <code>llamath code</code> writes it for {model.name}
 			</summary>
 			<ol>
 				{stop.code.map((x) => (

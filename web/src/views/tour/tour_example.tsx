@@ -53,7 +53,7 @@ export function StopExample({ stop, example }: { stop: TourStop; example: Exampl
 
 const CELL = 13;
 
-/** A triangle of shares: what each token reads of those up to itself. */
+/** A triangle of shares: how much each token reads of itself and of those before it. */
 function Shares({ tokens, rows }: { tokens: string[]; rows: string[][] }) {
 	const side = CELL * rows.length;
 	const most = rows

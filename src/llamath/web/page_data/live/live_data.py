@@ -35,8 +35,8 @@ _TOKENIZER = "tokenizer.json"
 _PROMPTS = (
     {
         "text": "Ben was in the park. He had a red ball. He played with the",
-        "says": "The next word is Ben's toy: after layer 2 the model would say red; "
-        "layer 3, head 0 finds the ball.",
+        "says": "The next word is Ben's toy: after layer 2 the model would say red; layer 3, head "
+        "0 finds the ball.",
         "layer": 3,
         "head": 0,
     },
