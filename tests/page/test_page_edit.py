@@ -13,7 +13,7 @@ import pytest
 import llamath
 from llamath.analysis.understand.diff.model_diff import diff
 from llamath.loading import load
-from support.browser_page import Tab, browser, go_to, shown_text, wait_until_drawn
+from support.browser_page import Tab, at_widths, browser, go_to, shown_text, wait_until_drawn
 from support.page_models import page_of
 
 __all__ = ["browser"]
@@ -193,6 +193,7 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     assert notes(tab, config.replace('"vocab_size": 128256', '"vocab_size": 32000')) == []
     smaller = total(tab)
     assert smaller == 8_030_261_248 - 2 * 4096 * (128_256 - 32_000)
+    assert not tab.locator("ul[role=status]").count(), "a list stays a list"
     line = next(i for i, x in enumerate(config.splitlines(), 1) if "vocab_size" in x)
     half = notes(tab, config.replace('"vocab_size": 128256', '"vocab_size": '))
     assert len(half) == 1 and half[0].startswith(f"Line {line}: expected a value")
@@ -271,7 +272,7 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     )
     assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
     assert shown_text(tab, "[data-part=live]") == f"{mixture.parameters.active:,}"
-    assert "of KV cache at 8,192 tokens" in tab.text_content("[data-part=bytes]")
+    assert "GiB at 8,192 tokens" in tab.text_content("[data-part=bytes]")
     assert shown_text(tab, "[data-part=cache]") == "1 GiB"
     tab.click("[data-view=a]")
     wait_until_drawn(tab)
@@ -282,3 +283,31 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     tab.go_back()
     wait_until_drawn(tab)
     assert tab.locator("#edit").count() == 1 and total(tab) == 8_030_261_248
+
+
+@pytest.mark.parametrize("sizes", ["", "&sizes=L40.V32000"])
+def test_sliders_are_wide_and_labels_whole(browser: Any, tmp_path: Path, sizes: str) -> None:
+    page = page_of("deepseek-v3")
+    with Tab(browser, tmp_path, page, f"#edit=sizes{sizes}", width=1440) as tab:
+        for width in at_widths(tab, 1440, 1024, 768, 390):
+            rows = tab.evaluate(
+                """() => [...document.querySelectorAll("#edit .dimension")].map((row) => {
+                const [label, slider] = row.children;
+                const words = document.createRange(), cut = [];
+                for (const text of label.childNodes) {
+                    if (text.nodeType !== Node.TEXT_NODE) continue;
+                    words.selectNodeContents(text);
+                    if (!/ /.test(text.data) && words.getClientRects().length > 1)
+                        cut.push(text.data);
+                }
+                const box = row.getBoundingClientRect();
+                return [box.x, slider.getBoundingClientRect().width, cut,
+                    label.scrollWidth - label.clientWidth]; })"""
+            )
+            sliders = [slider for _, slider, _, _ in rows]
+            assert min(sliders) >= 140, (width, sliders)
+            assert not [x for _, _, cut, over in rows for x in (*cut, over) if x], width
+            columns = {round(x) for x, *_ in rows}
+            assert min(columns) == round(tab.locator("header .wrap > *").first.bounding_box()["x"])
+            if width == 1440:
+                assert len(columns) == (2 if sizes else 3)

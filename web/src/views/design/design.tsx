@@ -62,7 +62,7 @@ export function Dimension({
 	return (
 		<div class="dimension">
 			<label for={id}>
-				{name}
+				{name.split("_").map((word, i) => [i > 0 && "_", i > 0 && <wbr />, word])}
 				<span class="caption" title={x.key}>
 					{x.letter}
 					{x.says && <span class="dimension-key">, {x.key}</span>}
@@ -150,12 +150,15 @@ export function Total({ result, values }: { result: Result; values: Dimensions["
 	return (
 		<p class="design-total">
 			exactly{" "}
-			<NumberButton derive={derive} label="total" data-part="designed">
-				{grouped(result.total)}
-			</NumberButton>
+			<span>
+				<NumberButton derive={derive} label="total" data-part="designed">
+					{grouped(result.total)}
+				</NumberButton>
+				{result.live !== result.total && ","}
+			</span>
 			{result.live !== result.total && (
 				<>
-					,{" "}
+					{" "}
 					<NumberButton derive={deriveActive} label="active" data-part="live">
 						{grouped(result.live)}
 					</NumberButton>{" "}

@@ -43,7 +43,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 	return (
 		<>
 			<section
-				class={`edit-panel no-print${isPast ? " past" : ""}`}
+				class={`edit-panel no-print${isChanged ? " changed" : ""}${isPast ? " past" : ""}`}
 				aria-label={`Edit ${original.name}`}
 				id="edit"
 			>
@@ -301,13 +301,15 @@ function ConfigText({
 				value={text}
 				onInput={(event) => type(event.currentTarget.value)}
 			/>
-			<ul id="config-notes" class="config-notes" role="status">
-				{notes.map((x) => (
-					<li key={`${x.line} ${x.text}`}>
-						Line {grouped(BigInt(x.line + 1))}: {x.text}
-					</li>
-				))}
-			</ul>
+			<div id="config-notes" class="config-notes" role="status">
+				<ul>
+					{notes.map((x) => (
+						<li key={`${x.line} ${x.text}`}>
+							Line {grouped(BigInt(x.line + 1))}: {x.text}
+						</li>
+					))}
+				</ul>
+			</div>
 			{edited.opened && (
 				<p class="caption">Keys that change no weight are those of {edited.opened}.</p>
 			)}
