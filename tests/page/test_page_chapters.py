@@ -153,3 +153,14 @@ def test_printed_pages_are_full_but_the_last(browser: Any, tmp_path: Path, name:
             wait_until_drawn(tab)
         shares = filled_shares(tab.pdf(format="A4"), MARGIN_MM, MARGIN_MM)
     assert len(shares) >= 3 and min(shares[:-1]) >= 0.7 and shares[-1] >= 0.25, shares
+
+
+def test_printed_pictures_stay_with_their_tables(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_of("deepseek-v3"), width=1440, unfold=False) as tab:
+        tab.emulate_media(media="print")
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        grid, curve = (tab.locator(".experts-pair > figure").nth(i).bounding_box() for i in (0, 1))
+        assert grid["y"] == curve["y"] and grid["x"] + grid["width"] < curve["x"]
+        for kept in (".experts-pair", ".settings-bar"):
+            whole = f"getComputedStyle(document.querySelector('{kept}')).breakInside"
+            assert tab.evaluate(whole) == "avoid", kept
