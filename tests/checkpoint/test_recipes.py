@@ -1328,7 +1328,7 @@ def test_memory_tells_the_size_of_mtp_layers_and_scales() -> None:
     (mtp,) = report.not_loaded
     assert mtp.bytes == 15_424_227_552 and "11,717,511,392 without copies" in mtp.note
     assert any(
-        "files that store them in BF16 have 81,676,464 bytes less" in x for x in report.notes
+        "files that store them in BF16 are 81,676,464 bytes smaller" in x for x in report.notes
     )
     assert report.weights + mtp.bytes == 688_574_839_360
     hostile = llamath.memory(

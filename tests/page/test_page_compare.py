@@ -282,8 +282,8 @@ def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> Non
         assert tab.evaluate(chosen) == ["58 × MLA + MoE", "12 × attention + MoE"]
         tab.select_option("#kind-1", label="36 × DeltaNet + MoE")
         assert tab.evaluate(chosen) == ["58 × MLA + MoE", "36 × DeltaNet + MoE"]
-        tab.select_option("#kind-0", label="3 × MLA + dense")
-        assert tab.evaluate(chosen)[0] == "3 × MLA + dense"
+        tab.select_option("#kind-0", label="3 × MLA + FFN")
+        assert tab.evaluate(chosen)[0] == "3 × MLA + FFN"
         assert "Not here, but in" in tab.text_content("#opened")
 
 

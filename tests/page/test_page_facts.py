@@ -85,6 +85,15 @@ def test_numbers_of_the_sheet_open_their_derivations(
         tab.click("[data-fact='Hidden size']")
         assert tab.text_content("dialog[open] pre") == f"d\n= hidden_size\n= {facts.width:,}"
         tab.keyboard.press("Escape")
+        tab.click("[data-fact=Attention]")
+        heads, kv_heads = (facts.mixers[0].heads, facts.mixers[0].kv_heads)
+        assert tab.text_content("dialog[open] pre >> nth=2") == (
+            f"H / K\n= {heads} / {kv_heads}\n= {heads // kv_heads} query heads per KV head"
+        )
+        tab.keyboard.press("Escape")
+        tab.click("[data-fact=Decode]")
+        assert "its query meets each key" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
         for size in facts.weights:
             tab.click(f"[data-weights={size.dtype}]")
             assert tab.text_content("dialog[open] pre >> nth=0").endswith(

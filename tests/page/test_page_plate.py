@@ -101,11 +101,11 @@ def test_bars_sum_to_the_model(slug: str) -> None:
 @pytest.mark.parametrize(
     ("slug", "pattern", "kinds"),
     [
-        ("deepseek-v3", ["3 dense + 58 MoE"], [("MLA + dense", 3), ("MLA + MoE", 58)]),
+        ("deepseek-v3", ["3 dense + 58 MoE"], [("MLA + FFN", 3), ("MLA + MoE", 58)]),
         (
             "gemma-3-27b",
             ["5 local : 1 global"],
-            [("local attention + dense", 52), ("attention + dense", 10)],
+            [("local attention + FFN", 52), ("attention + FFN", 10)],
         ),
         (
             "qwen3-next-80b-a3b",
@@ -465,7 +465,7 @@ def test_layers_are_chosen_by_keyboard(browser: Any, tmp_path: Path) -> None:
         tab.focus(".plate-whole-wide [role=slider]")
         tab.keyboard.press("Home")
         slider = tab.locator(".plate-whole-wide [role=slider]")
-        assert slider.get_attribute("aria-valuetext") == "layer 0: MLA + dense, 583.48M parameters"
+        assert slider.get_attribute("aria-valuetext") == "layer 0: MLA + FFN, 583.48M parameters"
         assert tab.text_content(".plate-panel h2") == "Layer 0"
         for _ in range(3):
             tab.keyboard.press("ArrowRight")

@@ -491,7 +491,7 @@ def test_special_stops_show_a_small_model(tab: Any) -> None:
     for name in ("compress", "expand", "router", "experts", "shared", "next_layer", "cache"):
         go_to(tab, f"#tour={names.index(name) + 1}")
         text = tab.inner_text(".tour .tour-example")
-        assert "a DeepSeek V3 with d = 4" in text and examples[name]["says"] in text
+        assert "a tiny DeepSeek V3 of width 4" in text and examples[name]["says"] in text
         assert all(x in text for row in examples[name]["rows"] for x in row), name
         assert examples[name]["product"] in text
 

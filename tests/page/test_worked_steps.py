@@ -181,6 +181,6 @@ def test_every_stop_of_every_kind_has_numbers() -> None:
 def test_a_model_of_experts_tells_one_story() -> None:
     found = examples_of(tour_of(llamath.load("deepseek-v3"), code=False).stops)
     own = [found[x] for x in ("compress", "expand", "router", "experts", "shared", "cache")]
-    assert {x["in"] for x in own} == {"a DeepSeek V3 with d = 4"}
+    assert {x["in"] for x in own} == {"a tiny DeepSeek V3 of width 4"}
     (x,) = {tuple(y["rows"][0]) for y in (found["experts"], found["shared"])}
     assert x[0] == "x"

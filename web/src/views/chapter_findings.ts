@@ -1,6 +1,6 @@
 // The finding of each chapter of a model's page, as a sentence.
 import type { ModelData } from "../lib/data";
-import { gibibytes, grouped, inWords, shortFileSize } from "../lib/format";
+import { gibibytes, grouped, inWords, shortBytes } from "../lib/format";
 import { sizesOf } from "../lib/sizing/data";
 import { chosenHardware, settings, type SizingSettings } from "../lib/sizing/fit";
 import { memoryPerGpu } from "../lib/sizing/gpu_memory";
@@ -17,14 +17,17 @@ export function worksFinding(model: ModelData): string {
 	])}`;
 }
 
-/** How many weights there are, and their size as a file. */
+/** How many weights there are, and their size in memory. */
 export function sizeFinding(model: ModelData): string {
 	const weights = factsOf(model).weights;
 	const sizes = [weights[0]!, ...weights.slice(1).slice(-1)].map(
-		(x) => `${shortFileSize(x.bytes)} in ${x.name}`,
+		(x) => `${inMemory(x.bytes)} in ${x.name}`,
 	);
 	return `${model.everyday} parameters take ${inWords(sizes)}`;
 }
+
+const inMemory = (bytes: string) =>
+	BigInt(bytes) < 1n << 30n ? shortBytes(bytes) : gibibytes(bytes);
 
 /** The memory of the chosen hardware, without which nothing runs. */
 export function needsFinding(model: ModelData, state: SizingSettings): string {

@@ -120,7 +120,10 @@ function Finding({ of }: { of: (typeof CHAPTERS)[number]["id"] }) {
 	if (of === "how-large")
 		return data.models
 			.map((x) => [x, factsOf(x).weights[0]!] as const)
-			.map(([x, { bytes, name }]) => `${x.name} is ${shortFileSize(bytes)} in ${name}`)
+			.map(
+				([x, { bytes, name }]) =>
+					`${x.name} is a file of ${shortFileSize(bytes)} in ${name}`,
+			)
 			.join(", ");
 	const { gpu, count } = chosenHardware(sizesOf(a!), state);
 	const room = data.models.map((x) => {

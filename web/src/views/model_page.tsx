@@ -135,8 +135,8 @@ const CHAPTERS: readonly PageChapter[] = [
 ];
 
 const WHY_MINOR =
-	"With less than 10 MB of weights it fits on each of these GPUs; these bounds leave out the " +
-	"launching of kernels, which may be most of so short a step.";
+	"With less than 10 MB of weights it fits on each of these GPUs. The bounds leave out kernel " +
+	"launches, which may be most of so short a step.";
 
 export const chaptersOf = (model: ModelData): readonly PageChapter[] =>
 	CHAPTERS.map((x) => ({ ...x, parts: x.parts.filter((y) => y.isShown?.(model) ?? true) }));

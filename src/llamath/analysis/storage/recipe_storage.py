@@ -84,7 +84,7 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
     if narrower := sum(_block_scales(x) for x in storage.matrices):
         notes.append(
             "scales of blocks in F32, as transformers writes them; files that store them in "
-            f"BF16 have {2 * narrower:,} bytes less"
+            f"BF16 are {2 * narrower:,} bytes smaller"
         )
     return [*notes, *recipe.notes]
 

@@ -82,7 +82,7 @@ def mixer_name(mixer: Block) -> str:
 
 
 def describe_layer(layer: Block) -> str:
-    """Return the short names of what a layer is made of: `MLA + MoE`, `local attention + dense`."""
+    """Return the short names of what a layer is made of: `MLA + MoE`, `local attention + FFN`."""
     window = _window_name(layer)
     names = (
         f"{window} attention"
@@ -90,7 +90,7 @@ def describe_layer(layer: Block) -> str:
         else mixer_name(x)
         for x in mixers_of(layer)
     )
-    return " + ".join(filter(None, (_joined(names), _ffn_name(layer, "dense")))) or "empty"
+    return " + ".join(filter(None, (_joined(names), _ffn_name(layer, "FFN")))) or "empty"
 
 
 def mixer_pattern(layers: Stack) -> LayerPattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ from ...analysis.size.memory.cache_bytes import kv_format
 from ...analysis.understand.fact_sheet import FactSheet, FFNFacts, MixerFacts
 from ...analysis.understand.model_origin import license_name, month_of
 from ...core.attention_facts import written_attention_kind
-from ...core.expr import Expr
+from ...core.expr import Expr, floor_div
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_flops, short_bytes, short_tokens
 from ...utils.number_marks import text_if_equal
@@ -18,6 +19,10 @@ _KIND_NAMES = {"moe": "MoE", "vision": "reads images", "audio": "hears sound"}
 _MAX_SHAPES = 3
 """Attention or FFNs of more shapes than this are summarized."""
 _MAX_FORMULA_CHARS = 20_000
+_PAIRS = (
+    "query-key pairs of one decoded token: its query meets each key that it may read, its own "
+    "included"
+)
 
 
 def facts_data(facts: FactSheet) -> dict[str, Any]:
@@ -122,6 +127,7 @@ def _mixer_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
                 _mixer_note(same[0]),
                 letters=same[0].heads,
                 shared=same[0].kv_heads,
+                of=_heads_per_kv_head(same[0]),
             )
     else:
         heads = [x.heads for x in facts.mixers if x.heads is not None]
@@ -160,7 +166,8 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
         later_note = "" if at_full is None else f" · {format_flops(at_full)} at {context}"
         both = [first, *([] if at_full is None else [at_full])]
         of = [_formula(x, "FLOPs", format_flops) for x in both]
-        yield _row("Decode", format_flops(first), f"per token{later_note}", of=of)
+        says = _PAIRS if re.search(r"\bA[wc]?\b", of[0][0]) else ""
+        yield _row("Decode", format_flops(first), f"per token{later_note}", of=of, says=says)
 
 
 def _factors_of_cache(symbol: str, dtype: str) -> str:
@@ -231,6 +238,15 @@ def _mixer_note(x: MixerFacts) -> str:
     if x.selected is not None:
         parts.append(f"{x.selected:,} keys for each query")
     return " · ".join(parts)
+
+
+def _heads_per_kv_head(x: MixerFacts) -> list[list[str]]:
+    """Return the quotient of GQA in letters, in numbers, and in words."""
+    H, K = x.heads, x.kv_heads
+    if not (isinstance(H, Expr) and isinstance(K, Expr)) or int(H) == int(K):
+        return []
+    shared = format_count(floor_div(H, K), "query head")
+    return [[f"{H.symbol} / {K.symbol}", f"{H.numbers} / {K.numbers}", f"{shared} per KV head"]]
 
 
 def _ffn_row(x: FFNFacts, is_one_of_several: bool) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-(async()=>{const{Wa:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{Ya:r}=await LLAMATH_PAGE;r();})();

@@ -78,7 +78,7 @@ export function ratioInWords(part: bigint, whole: bigint): string {
 	const times = whole / part;
 	if (part < whole && times * part === whole && words[String(times)])
 		return words[String(times)]!;
-	return `${percent(part, whole).replace("%", " %")} of`;
+	return `${percent(part, whole)} of`;
 }
 
 function finding(attention: Attention, kv: KvVariables): string {
@@ -222,8 +222,7 @@ function Kind({
 						{grouped(pairs)}
 					</NumberButton>{" "}
 					query-key pairs per head in a prompt of {grouped(tokens)} tokens
-					{pairs !== full &&
-						`, ${percent(pairs, full).replace("%", " %")} of a causal mask`}
+					{pairs !== full && `, ${percent(pairs, full)} of a causal mask`}
 				</p>
 				{x.cached !== null && (
 					<p class="caption">

@@ -28,7 +28,7 @@ export function HeadWiring({ width, heads, kvHeads, latent }: Props) {
 			width={width}
 			height={HEIGHT}
 			role="img"
-			aria-label={`${heads} query heads read ${latent ? "one latent" : `${kvHeads} KV heads`}`}
+			aria-label={`${heads} query heads read ${latent ? "one latent" : `${kvHeads} KV ${kvHeads === 1 ? "head" : "heads"}`}`}
 		>
 			<path
 				d={wires}

@@ -223,7 +223,11 @@ function FactValue({ row, model }: { row: FactRow; model: ModelData }) {
 		title: QUESTIONS[row.name] ?? row.name,
 		lines: [
 			row.note,
-			...letters.flatMap((x) => [formula(...x.of), x.says]),
+			...letters.flatMap((x) => [
+				formula(...x.of),
+				// the name of the row need not be said again
+				x.says.toLowerCase() !== row.name.toLowerCase() && x.says,
+			]),
 			...row.of.map((lines) => formula(...lines)),
 			row.says,
 		],

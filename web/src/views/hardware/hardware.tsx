@@ -105,8 +105,8 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				<div>
 					{smallest?.gpu.common && (
 						<p class="caption">
-							Smallest: of the common GPUs that clouds rent or Steam's hardware survey
-							lists, the fewest, then the smallest, then the fastest.{" "}
+							Chosen among common GPUs, which clouds rent or Steam's hardware survey
+							lists: the fewest GPUs, then the smallest, then the fastest.{" "}
 							{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
 						</p>
 					)}

@@ -33,7 +33,7 @@ function describe(cell: Cell, context: bigint): string {
 		return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, ${cell.decode === null ? "" : `at most ${rate(cell.decode)} tokens per second, `}${cell.split.layout.name}`;
 	if (cell.context !== 0n)
 		return `${name}: does not fit; only ${cell.context === null ? "any" : grouped(cell.context)} tokens of context`;
-	return `${name}: does not fit, each GPU is short of ${gib(cell.short)}`;
+	return `${name}: does not fit, each GPU is ${gib(cell.short)} short`;
 }
 
 function CellContent({

@@ -396,8 +396,8 @@ export function Cache({ model, story }: { model: ModelData; story: Story }) {
 			))}
 			<figcaption class="caption">
 				{story.length} {story.length === 1 ? "token" : "tokens"} × {each} numbers ={" "}
-				{(story.length * each).toLocaleString("en-US")}. A new token adds one column to each
-				and computes nothing of the others again.
+				{(story.length * each).toLocaleString("en-US")}. A new token adds one column to
+				each; the others are not computed again.
 			</figcaption>
 		</figure>
 	);

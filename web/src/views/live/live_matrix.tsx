@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { MatrixPart, MatrixProps } from "../../lib/live_views";
 import { useAppState } from "../../lib/state";
-import { stageAt, stagesOf, type Step } from "../plate/plate_model";
+import { inputLetter, leafOf, stageAt, stagesOf, type Step } from "../plate/plate_model";
 import { Cells, largestSize, rowOf, shortNumber } from "./cells";
 import { STREAM, tokenOf } from "./layer_values";
 import { enteringStep, shownToken, useStory, type Story } from "./story";
@@ -40,7 +40,6 @@ export function productAt(story: Story, layer: number, step: Step, token: number
 	return added && !bias ? null : { x, y, weight, bias, rows, columns };
 }
 
-const letterOf = (step: Step): string => step.name.split(".").at(-1)!;
 const inBrackets = (n: number): string => (n < 0 ? `(${shortNumber(n)})` : shortNumber(n));
 
 /** One output: its products in letters, the first of them in numbers, and their sum. */
@@ -63,14 +62,15 @@ export function DotProduct({
 	const shown = Array.from({ length: Math.min(SHOWN_TERMS, count) }, (_, i) => first + i);
 	const last = first + count - 1;
 	const end = (text: string) => (count > SHOWN_TERMS ? ` + … + ${text}` : "");
-	const inLetters = (j: number) => `W[${row},${j}]·x[${j}]`;
+	const read = inputLetter(step.takes[0]!) ?? "x";
+	const inLetters = (j: number) => `W[${row},${j}]·${read}[${j}]`;
 	const inNumbers = (j: number) =>
 		`${inBrackets(weight[row * columns + j]!)}·${inBrackets(x[j]!)}`;
 	return (
 		<p class="live-sum" data-sum={sum} data-output={isWhole ? y[row] : undefined}>
 			<code>
 				{isWhole ? "" : `${part!.name}'s part of `}
-				{letterOf(step)}[{row}] = {shown.map(inLetters).join(" + ")}
+				{leafOf(step.name)}[{row}] = {shown.map(inLetters).join(" + ")}
 				{end(inLetters(last))}
 				{b === undefined ? "" : " + b"}
 			</code>
@@ -129,7 +129,7 @@ export function LiveMatrix({ model, layer, step, width, part, heads, children }:
 		);
 	};
 	const text = story.model.tokenizer.show(story.ids[token]!);
-	const letter = letterOf(step);
+	const letter = leafOf(step.name);
 	return (
 		<figure class="live-matrix">
 			<h3>

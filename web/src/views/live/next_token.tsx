@@ -180,7 +180,7 @@ export function Lens({ story }: { story: Story }) {
 				</tbody>
 			</table>
 			<figcaption class="caption">
-				The final norm and the head, applied to the residual stream where it stands
+				The final norm and the head, applied to the residual stream after each layer
 				{story.data.lens.isTied &&
 					"; after the embedding it is the token itself, since head and embedding share their weights"}
 				.

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { SubHeading } from "../../components/section";
 import { Measured } from "../../components/measured";
 import type { ModelData } from "../../lib/data";
-import { grouped, shortTokens, threeDigits } from "../../lib/format";
+import { grouped, shortBytes, shortTokens, threeDigits } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { change, type State } from "../../lib/state";
 import { sizesOf, type Gpu } from "../../lib/sizing/data";
@@ -74,11 +74,11 @@ interface Props {
 
 export const MemoryMap = (props: Props) => (
 	<figure class="memory-map">
-		<SubHeading>Where each GPU ends: context × batch</SubHeading>
+		<SubHeading>Where each GPU is full: context × batch</SubHeading>
 		<p class="caption">
 			GiB on the most loaded GPU, {props.sized.plan.label}, both axes logarithmic. Below and
 			to the left of its line, a GPU has enough memory. The stronger the tone, the fewer GPUs
-			have.
+			have enough.
 			{props.sized.sizes.stated && " Italic: longer than the model’s own context."} Choose a
 			cell to set both.
 		</p>
@@ -218,7 +218,7 @@ function Picture({ model, sized, gpus, state, width }: Props & { width: number }
 			height={axis + 42}
 			viewBox={`0 0 ${width} ${axis + 42}`}
 			role="group"
-			aria-label={`Memory over context and batch: from ${text(least)} to ${text(most)} GiB; borders of ${borders.map((b) => b.gpu.title).join(", ") || "no GPU"}`}
+			aria-label={`Memory over context and batch: from ${shortBytes(least)} to ${shortBytes(most)}; borders of ${borders.map((b) => b.gpu.title).join(", ") || "no GPU"}`}
 		>
 			{allCells}
 			{borders.map((b) => [

@@ -11,6 +11,7 @@ import { dtypeOf, weightBytes } from "./bytes";
 import {
 	fill,
 	fullName,
+	leafOf,
 	matrixShape,
 	prefixOf,
 	textOn,
@@ -270,7 +271,7 @@ function ProductPicture({
 	part?: { name: string; axis: number; size: number };
 }) {
 	const isProduct = step.kind === "linear" && weight.shape.length >= 2;
-	const letter = `${step.name.split(".").at(-1)}`;
+	const letter = leafOf(step.name);
 	const [outputs, inputs] = weight.shape
 		.slice(-2)
 		.map((n, i) => (part?.axis === i ? BigInt(part.size) : BigInt(n))) as [bigint, bigint];

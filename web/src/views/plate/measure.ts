@@ -6,6 +6,7 @@ import { textWidth } from "../../lib/measure_text";
 import type { Matrix, PlateNode } from "./contract";
 import {
 	asNumber,
+	leafOf,
 	mapSides,
 	sidesOf,
 	type HeadGroups,
@@ -367,7 +368,7 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 		(/(^|\.)shared\.up\./.test(path) &&
 			!options.stage.steps.some((x) => x.name.endsWith("shared.gate")));
 	const isShared = node.matrices.some((x) => isFirst(x.use.path));
-	const letter = node.matrices[0]!.step.name.split(".").at(-1)!;
+	const letter = leafOf(node.matrices[0]!.step.name);
 	const notes = [
 		...(isShared ? ["shared expert"] : []),
 		...(options.stage.steps.some((x) => x.kind === "state") && LETTERS[letter]

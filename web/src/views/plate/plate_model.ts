@@ -278,3 +278,11 @@ export function shortName(name: string): string {
 		.filter((x) => !/^(\d+|\{.*\})$/.test(x));
 	return parts.at(-1) ?? name;
 }
+
+/** The last part of a step's name. */
+export const leafOf = (name: string): string => name.slice(name.lastIndexOf(".") + 1);
+
+const LETTERS: Record<string, string> = { concat: "y", mix: "y", act: "a", dispatch: "x" };
+
+/** What formulas call the result of a step that a matrix reads. */
+export const inputLetter = (read: string): string | undefined => LETTERS[leafOf(read)];

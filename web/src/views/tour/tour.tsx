@@ -391,8 +391,8 @@ function Tabs({ parts }: { parts: Record<string, ComponentChildren> }) {
 function WhereValuesAre() {
 	return (
 		<p class="caption">
-			Shapes and code are of this model. The bundled model computes the same steps of your own
-			text in its page: <code>llamath serve embedded</code>
+			Shapes and code are those of this model. The page of the bundled model computes the same
+			steps for your own text: <code>llamath serve embedded</code>
 		</p>
 	);
 }

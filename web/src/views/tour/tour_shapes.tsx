@@ -1,7 +1,7 @@
 // The shapes of what the steps of a stop compute, and one output of its first product.
 import type { ModelData } from "../../lib/data";
 import { grouped } from "../../lib/format";
-import { stagesOf, type Step } from "../plate/plate_model";
+import { inputLetter, leafOf, stagesOf, type Step } from "../plate/plate_model";
 import { StopExample } from "./tour_example";
 import type { TourStop } from "./tour_stops";
 
@@ -50,19 +50,16 @@ export function ShapeList({ stop }: { stop: TourStop }) {
 	);
 }
 
-const LETTERS: Record<string, string> = { concat: "y", mix: "y", act: "a" };
-const LEAF = /[^.]*$/;
-
 /** What a product reads, as the formula of its stop calls it. */
 function letterOf(read: string, stop: TourStop): string {
-	const leaf = LEAF.exec(read)![0];
-	return LETTERS[leaf] ?? (stop.steps.includes(read) || stop.name === "expand" ? leaf : "x");
+	const leaf = leafOf(read);
+	return inputLetter(read) ?? (stop.steps.includes(read) || stop.name === "expand" ? leaf : "x");
 }
 
 /** One output as the sum of its products. */
 function InLetters({ step, stop }: { step: Step; stop: TourStop }) {
 	const inputs = BigInt(step.uses[0]!.shape[1]!);
-	const made = LEAF.exec(step.name)![0];
+	const made = leafOf(step.name);
 	const read = letterOf(step.takes[0]!, stop);
 	const last = `${inputs - 1n}`;
 	return (

@@ -37,7 +37,7 @@ OVER_CACHED_KEYS = "over all keys up to its own"
 
 def _describe_rope(node: Node) -> str:
     facts: Rope = node.attributes["rope"]
-    size, kind = int(node.shape[-1]), type(facts).__name__.removesuffix("Rope")
+    size, kind = int(node.shape[-1]), facts.scaling
     split = "split into heads, " if node.inputs[0].op is split_heads else ""
     part = "" if int(facts.dim) == size else f" in {int(facts.dim)} of {size}"
     return f"{split}rotated by position{part}" + (f" ({kind})" if kind else "")

@@ -205,7 +205,7 @@ def _qkv(f: TourFacts) -> StopText:
     )
     return StopText(
         listed or "q",
-        f"{_matrices(len(names))} {listed} of x{heads}.",
+        f"{_matrices(len(names))} {listed} from x{heads}.",
         f"{why[0].upper()}{why[1:]}{shared}.",
         ",  ".join(f"{x} = W_{x} x" for x in names),
     )
@@ -285,7 +285,7 @@ def _rope(f: TourFacts) -> StopText:
     theta, dim = float(getattr(rope, "theta", 0)), int(getattr(rope, "dim", 0))
     size = int(first.step.shape[-1])
     part = "" if dim == size else f" Only {dim} of {size} channels turn."
-    kind = type(rope).__name__.removesuffix("Rope")
+    kind = getattr(rope, "scaling", "")
     scaled = f" The angles are scaled for long texts ({kind})." if kind else ""
     some = f.layers_with("rope")
     where = "" if some == int(f.layers) else f" It happens {f.in_layers(some)}."
@@ -389,7 +389,7 @@ def _window(f: TourFacts) -> StopText:
 _SINKS = StopText(
     "Attention sinks",
     "Each head has one more score, a learned number without a key and a value.",
-    "A head that finds nothing has a place for its attention, and takes nothing over.",
+    "A head that finds nothing gives its attention to the sink, and adds little.",
     "softmax([scores, sink])",
 )
 
@@ -423,9 +423,9 @@ def _mix(f: TourFacts) -> StopText:
     return StopText(
         "Weighted values",
         "The values are added, each times its share; the results of all heads lie side by side.",
-        "This is the only place where a token takes something over from others."
+        "This is the only place where a token receives something from others."
         if alone
-        else "Here a token takes over what others hold, as they are, at any distance.",
+        else "Here a token receives the values of others, unchanged, at any distance.",
         "y = Σ a_j v_j",
     )
 
@@ -464,9 +464,9 @@ def _mixer_in(f: TourFacts) -> StopText:
     )
     return StopText(
         "Inputs of the recurrence",
-        f"{where}: matrices make of x what it reads, {names}."
+        f"{where}: matrices make its inputs from x, {names}."
         if f.has("scores")
-        else f"{where}: matrices make of x what a recurrence reads, {names}.",
+        else f"{where}: matrices make the inputs of a recurrence from x, {names}.",
         "They decide for each token what is written, how fast the past fades, and what is read.",
         ",  ".join(f"{x} = W_{x} x" for x in f.names("mixer_in", "linear")[:4]),
     )
@@ -522,9 +522,9 @@ def _mixer_out(f: TourFacts) -> StopText:
 
 _PARALLEL = StopText(
     "Two branches at once",
-    "Attention and the MLP read the same x, and both results are added together.",
-    "The MLP does not wait for attention: both can be computed at the same time.",
-    "x ← x + attention(norm(x)) + MLP(norm(x))",
+    "Attention and the FFN read the same x, and both results are added together.",
+    "The FFN does not wait for attention: both can be computed at the same time.",
+    "x ← x + attention(norm(x)) + FFN(norm(x))",
 )
 
 
@@ -540,7 +540,8 @@ def _router(f: TourFacts) -> StopText:
     return StopText(
         "Router",
         f"A matrix gives each of E = {experts:,} experts a logit, and the best are chosen: {says}.",
-        "Only the chosen ones are computed: the model knows much, and a token costs little.",
+        "Only the chosen ones are computed: the model has many weights, and a token uses few of "
+        "them.",
         "p = W_router x;  keep the top k",
     )
 
@@ -550,9 +551,9 @@ def _experts(f: TourFacts) -> StopText:
     k, n = (0, 0) if moe is None else (int(moe.top_k), int(moe.experts.n))
     return StopText(
         "Chosen experts",
-        f"Each expert is an MLP of its own. A token passes k = {k} of {n:,}, and their results are "
+        f"Each expert is an FFN of its own. A token passes k = {k} of {n:,}, and their results are "
         "added, each times its weight.",
-        f"All experts count and lie in memory, but a token multiplies with {k} in {n:,} of them.",
+        f"All experts are counted and kept in memory, but a token is computed by {k} of {n:,}.",
         "y = Σ p_e · down_e(act(gate_e x) · up_e x)",
     )
 
@@ -595,7 +596,7 @@ def _down(f: TourFacts) -> StopText:
         return StopText(
             "down",
             f"down brings them back to d = {width:,} numbers.",
-            "The stream is as wide everywhere, so that every layer can add to it.",
+            "The stream has one width everywhere, so that every layer can add to it.",
             "W_down a",
         )
     n = int(f.layers)
@@ -610,7 +611,7 @@ def _down(f: TourFacts) -> StopText:
 
 
 _MANY_LAYERS = (
-    "In one layer a token reads others once; what it has read there, others read in the next."
+    "In one layer a token reads the others once; in the next, others read what it has gathered."
 )
 
 
@@ -662,9 +663,10 @@ def _logits(f: TourFacts) -> StopText:
 
 _NEXT_TOKEN = StopText(
     "Next token",
-    "Softmax makes the logits probabilities; one token is drawn (temperature, top-p) and put "
-    "behind the text.",
-    "The model gives a choice, not a text: how it is made is a setting, without weights.",
+    "Softmax makes the logits probabilities; one token is drawn (temperature, top-p) and "
+    "appended to the text.",
+    "The model gives probabilities, not a text: how a token is drawn is a setting, without "
+    "weights.",
     "p = softmax(logits / temperature)",
 )
 
@@ -677,7 +679,7 @@ def _cache(f: TourFacts) -> StopText:
         "KV cache",
         f"The {names} of all tokens so far are kept{each}.",
         "The next pass then computes one token only; but it reads every weight that it uses, which "
-        "is why writing is limited by memory bandwidth.",
+        "is why decoding is limited by memory bandwidth.",
         "cache ← [cache, new]",
     )
 

@@ -60,7 +60,7 @@ _ABOUT = "Trained on children's stories, and small enough to run in this page."
 _KNOWS = (
     "It was trained on stories of Anna, Clara, Emma, Grace, Ida, Lena, Ben, David, Finn, Hugo, "
     "Jack and Max, with a ball, book, kite, hat, lamp, drum, cup, key, basket, coin, rope or doll "
-    "that is red, blue, green, yellow, white or black; other names fall into letters."
+    "that is red, blue, green, yellow, white or black; other names are split into letters."
 )
 """The names, things and colours of tools/tiny/words.py."""
 

@@ -113,8 +113,8 @@ class _Example:
                 ],
             ),
             "scores": (
-                f"{self.where}. Divided by √{found['head_dim']} two keys share it; the last "
-                "column is softmax without the division: one key alone",
+                f"{self.where}. Divided by √{found['head_dim']}, the scores let two keys "
+                "share the attention; without the division (last column) one key takes all",
                 ("key of", "q·k", f"/ √{found['head_dim']}", "softmax", "if not divided"),
                 list(self._scores()),
             ),
@@ -163,12 +163,12 @@ class _Example:
                 ],
             ),
             "logits": (
-                f"after it, the {_SHOWN_TOKENS} largest of {found['vocab']}",
+                f"the {_SHOWN_TOKENS} largest of {found['vocab']} logits",
                 ("next", "logit"),
                 [(_shown(y), short(logit)) for y, logit, _ in likely],
             ),
             "next_token": (
-                "after it; a high temperature flattens the choice",
+                "a high temperature flattens the probabilities",
                 ("next", *(f"temperature {y:g}" for y in TEMPERATURES)),
                 [(_shown(y), *map(percent, shares)) for y, _, shares in likely],
             ),

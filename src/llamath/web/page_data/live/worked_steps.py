@@ -117,7 +117,7 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
         says, columns, cells = make(kept)
         says = says or _HEADS["chunk" if kept.get("chunk") else stop].format_map(kept)
     return {
-        "in": f"a {model} with d = 4",
+        "in": f"a tiny {model} of width 4",
         "says": says,
         "columns": columns,
         "rows": [list(x) for x in cells],
