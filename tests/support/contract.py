@@ -71,11 +71,19 @@ class Contract:
         return str(self.config["model_type"])
 
     @property
+    def is_first(self) -> bool:
+        """Whether this is the first configuration of its model type."""
+        return self.name in plain_names()
+
+    @property
+    def has_new_block(self) -> bool:
+        """Whether a block of this configuration is in none before it; with `--all`, True."""
+        return self._everything or self.name in new_names()
+
+    @property
     def is_new(self) -> bool:
-        """Whether this is the first configuration of its model type, and has a block that none
-        before it has; with `--all`, whether it is the first.
-        """
-        return self.name in (plain_names() if self._everything else new_names())
+        """Whether this is the first configuration of its model type, and has a new block."""
+        return self.is_first and self.has_new_block
 
     @property
     def is_thorough(self) -> bool:
@@ -160,6 +168,7 @@ class Check(NamedTuple):
     run: Callable[[Contract], None]
     kinds: tuple[str, ...]
     computed: bool
+    new: bool
 
     @property
     def name(self) -> str:
@@ -170,13 +179,14 @@ _FOUND: list[Check] = []
 
 
 def check(
-    *kinds: str, computed: bool = False
+    *kinds: str, computed: bool = False, new: bool = False
 ) -> Callable[[Callable[[Contract], None]], Callable[[Contract], None]]:
-    """Mark a function as a check of configurations of these kinds; if `computed`, of those that have a forward pass."""
+    """Mark a function as a check of configurations of these kinds; if `computed`, of those that have a forward pass; if `new`, of those
+    with a new block."""
     assert kinds and set(kinds) <= FOLDERS.keys()
 
     def add(function: Callable[[Contract], None]) -> Callable[[Contract], None]:
-        _FOUND.append(Check(function, kinds, computed))
+        _FOUND.append(Check(function, kinds, computed, new))
         return function
 
     return add
@@ -211,15 +221,13 @@ def plain_names() -> frozenset[str]:
 
 @cache
 def new_names() -> frozenset[str]:
-    """Return the names of the first configurations that have a block which none before them has:
-    of another class, or with another option, not another size.
+    """Return the names of configurations that have a block which none before them has: of another
+    class, or with another option, not another size. The first of each model type come first.
     """
-    known: set[tuple[object, ...]] = set()
-    new = []
-    for name, (_, config) in configurations().items():
-        if name in plain_names() and not known.issuperset(
-            kinds := set(_kinds(llamath.load(dict(config)).tree))
-        ):
+    every, known, new = configurations(), set[tuple[object, ...]](), []
+    for name in sorted(every, key=lambda x: x not in plain_names()):
+        kinds = set(_kinds(llamath.load(dict(every[name][1])).tree))
+        if not kinds <= known:
             new.append(name)
             known |= kinds
     return frozenset(new)
@@ -254,6 +262,8 @@ def failures(contract: Contract, chosen: Iterable[Check]) -> str:
     """Run checks; return what failed, each with its name and the end of its traceback."""
     texts, names, count = [], [], 0
     for one in chosen:
+        if one.new and not contract.has_new_block:
+            continue
         if one.computed and not contract.is_computed:
             continue
         count += 1

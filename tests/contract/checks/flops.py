@@ -208,7 +208,7 @@ def ids() -> torch.Tensor:
     return torch.randint(0, 20, (B, T), generator=torch.Generator().manual_seed(0))
 
 
-@check("text", computed=True)
+@check("text", computed=True, new=True)
 def forward_and_backward_flops_equal_torch(case: Contract) -> None:
     graph, tokens = record(case.tree, batch=B, new_tokens=T), ids()
     padding = conv_outputs(graph, lambda kernel: kernel - 1)  # a convolution padded on both sides

@@ -125,7 +125,7 @@ def sums_are_exact(tree: Decoder, batch: int, *prompts: int) -> None:
         assert sum(x.times for x in result.layers) == tree.layers.n
 
 
-@check("text", "unproven", computed=True)
+@check("text", "unproven", computed=True, new=True)
 def steps_sum_to_the_model(case: Contract) -> None:
     sums_are_exact(case.tree, 2, 9)
 

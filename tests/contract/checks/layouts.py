@@ -70,7 +70,7 @@ def layouts_are_applied_and_undone(case: Contract) -> None:
             ), name
 
 
-@check("text")
+@check("text", new=True)
 def rows_equal_whole_tensors_split_by_torch(case: Contract) -> None:
     generator = torch.Generator().manual_seed(0)
     with case.folder() as folder:

@@ -61,7 +61,7 @@ def compare(
             assert executed.is_view == node.is_view, node
 
 
-@check("text", "unproven", computed=True)
+@check("text", "unproven", computed=True, new=True)
 @torch.inference_mode()
 def graph_and_torch_run_in_lockstep(case: Contract) -> None:
     cached = reads_on(case.tree)
