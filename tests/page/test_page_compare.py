@@ -53,6 +53,14 @@ def test_waterfall_leads_from_one_total_to_the_other(
         assert heading.index(named[0]) == min(heading.index(x) for x in named if x in heading)
 
 
+def test_method_stands_clear_of_what_is_not_counted(browser: Any, tmp_path: Path) -> None:
+    page = page_of("llama-2-7b", "llama-3-8b")
+    with Tab(browser, tmp_path, page, "#view=difference", width=1440) as tab:
+        for width in at_widths(tab, 1440, 390):
+            method, box = (tab.locator(x).bounding_box() for x in (".method", ".method + .callout"))
+            assert box["y"] - method["y"] - method["height"] >= 8, width
+
+
 def test_bars_are_to_the_scale_of_the_stated_axis(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), width=1440) as tab:
         assert "in part offset by fewer KV heads" in tab.text_content("#causes-title")

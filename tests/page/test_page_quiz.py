@@ -3,7 +3,6 @@ and prints exercises with their solutions."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from llamath.analysis.learn.study import ModelStudy
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, model_of, page_of
+from support.printed_pages import filled_shares
 
 assert browser
 SLUGS = ("llama-3-8b", "deepseek-v3", "gpt2", "mamba-2.8b", "gemma-3-12b")
@@ -265,7 +265,7 @@ def test_exercises_take_units_and_name_mistakes(tab: Any) -> None:
     assert "multiply-add as one. " in last("7,504,658,432", flops)
 
 
-def test_print_is_a_page_of_exercises_and_one_of_solutions(tab: Any) -> None:
+def test_print_asks_everything_and_ends_with_solutions(tab: Any) -> None:
     go_to(tab, "#quiz=llama-3-8b")
     tab.emulate_media(media="print")
     wait_until_drawn(tab)
@@ -274,10 +274,14 @@ def test_print_is_a_page_of_exercises_and_one_of_solutions(tab: Any) -> None:
     for x in _exercises():
         assert x.text in pages[0] and x.text not in pages[1]
         assert f"{int(x.answer):,} {x.unit}" in pages[1] or int(x.answer) < 1000
+    for part in _parts():
+        assert part.exercise.text in pages[0] and f"{int(part.exercise.answer):,}" in pages[1]
     assert "4·L·H·h·d" in pages[1] and "1.00 GiB" in pages[1]
-    assert "525,336,576" not in tab.inner_text("body") and not tab.is_visible("#plate")
-    paper = tab.pdf(format="A4", prefer_css_page_size=True)
-    assert len(re.findall(rb"/Type\s*/Page\b", paper)) == 2
+    assert "525,336,576" not in pages[0] and not tab.is_visible("#plate")
+    room = tab.locator(".quiz-page:first-child ol:not(.quiz-parts) .quiz-line")
+    assert min(x.bounding_box()["height"] for x in room.all()) >= 110, "30 mm"
+    shares = filled_shares(tab.pdf(format="A4", prefer_css_page_size=True), 15, 15)
+    assert len(shares) == 3 and min(shares[:2]) >= 0.6, shares
     tab.emulate_media(media="screen")
 
 

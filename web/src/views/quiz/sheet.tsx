@@ -1,9 +1,10 @@
-// The exercises on paper: one page with lines to write on, and one with the solutions.
+// The quiz on paper: the parts and the exercises with room to calculate, then the solutions.
+import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
 import { notation } from "../../lib/expressions";
 import { gigabytes, gibibytes, grouped } from "../../lib/format";
 import { answerTo, lettersOf, type Question } from "../../lib/question";
-import type { Quiz } from "./quiz_data";
+import type { Item, Quiz } from "./quiz_data";
 
 /** Longer formulas are not written out. */
 const MAX_FORMULA = 160;
@@ -22,9 +23,52 @@ function linesOf(model: ModelData, question: Question): string[] {
 export const solutionOf = (model: ModelData, question: Question): string =>
 	[...new Set([linesOf(model, question)[0]!, linesOf(model, question).at(-1)!])].join(" = ");
 
+function Solution({ model, item: { question } }: { model: ModelData; item: Item }) {
+	const answer = answerTo(model, question);
+	return (
+		<>
+			{linesOf(model, question).map((line, i) => (
+				<span key={i} class="quiz-step">
+					{i > 0 && "= "}
+					{line}
+				</span>
+			))}
+			{question.unit === "bytes" && answer >= LARGE && (
+				<small>
+					{" "}
+					= {gigabytes(answer)} = {gibibytes(answer)}
+				</small>
+			)}
+		</>
+	);
+}
+
+/** The parts in two columns, then the exercises. */
+function Lists({
+	items,
+	write,
+}: {
+	items: readonly Item[];
+	write: (item: Item) => ComponentChildren;
+}) {
+	const listed = (of: readonly Item[]) =>
+		of.map((x) => (
+			<li key={x.key} value={Number(x.key.replace("p", ""))}>
+				{write(x)}
+			</li>
+		));
+	return (
+		<>
+			<h3>Parts</h3>
+			<ol class="quiz-parts">{listed(items.filter((x) => x.part))}</ol>
+			<h3>Exercises</h3>
+			<ol>{listed(items.filter((x) => !x.part))}</ol>
+		</>
+	);
+}
+
 export function Sheet({ quiz }: { quiz: Quiz }) {
 	const { model, items } = quiz;
-	const exercises = items.filter((x) => !x.part);
 	const head = (title: string) => (
 		<h2>
 			{title}: {model.name}
@@ -44,39 +88,23 @@ export function Sheet({ quiz }: { quiz: Quiz }) {
 						</span>
 					))}
 				</p>
-				<ol>
-					{exercises.map((x) => (
-						<li key={x.key} value={Number(x.key)}>
-							{x.question.text}
+				<Lists
+					items={items}
+					write={({ question }) => (
+						<>
+							{question.text}
 							<span class="quiz-line">
-								<small>{x.question.unit}</small>
+								<small>{question.unit}</small>
 							</span>
-						</li>
-					))}
-				</ol>
+						</>
+					)}
+				/>
 			</div>
 			<div class="quiz-page">
 				{head("Solutions")}
-				<ol>
-					{exercises.map((x) => (
-						<li key={x.key} value={Number(x.key)}>
-							{linesOf(model, x.question).map((line, i) => (
-								<span key={i} class="quiz-step">
-									{i > 0 && "= "}
-									{line}
-								</span>
-							))}
-							{x.question.unit === "bytes" &&
-								answerTo(model, x.question) >= LARGE && (
-									<small>
-										{" "}
-										= {gigabytes(answerTo(model, x.question))} ={" "}
-										{gibibytes(answerTo(model, x.question))}
-									</small>
-								)}
-						</li>
-					))}
-				</ol>
+				<div class="quiz-solutions">
+					<Lists items={items} write={(x) => <Solution model={model} item={x} />} />
+				</div>
 			</div>
 		</div>
 	);
