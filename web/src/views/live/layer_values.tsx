@@ -268,7 +268,9 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 	const scale = isRoot ? `q·k / √${size}` : `q·k × ${facts.scale.toPrecision(4)}`;
 	return (
 		<figure class="live-steps">
-			<SubHeading>Scores → softmax → mix, for “{show(token)}”</SubHeading>
+			<SubHeading>
+				Layer {chosen.layer}, head {head}: scores → softmax → mix, for “{show(token)}”
+			</SubHeading>
 			<table>
 				<thead>
 					<tr>

@@ -338,7 +338,7 @@ export function layoutLayers(
 			: mode === "narrow rows"
 				? [6, 10]
 				: mode === "tight rows"
-					? [8, 14]
+					? [size > LEAST_ROW ? 8 : 4, 14]
 					: mode === "rows"
 						? [8, 16]
 						: size < 180
