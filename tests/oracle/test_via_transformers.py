@@ -15,6 +15,7 @@ import llamath
 from llamath.cli import cli
 from llamath.core.parameter_count import sections_of
 from llamath.generic import transformers_process, transformers_script
+from support.release import usual
 
 pytestmark = pytest.mark.transformers
 pytest.importorskip("transformers")
@@ -177,7 +178,7 @@ CODE = "from pathlib import Path\nPath({marker!r}).write_text('executed')\n"
 
 
 @pytest.mark.own_process
-@pytest.mark.parametrize("model_type", ["strange", "bert"])
+@pytest.mark.parametrize("model_type", usual("strange", release=["bert"]))
 def test_code_of_a_repository_is_never_executed(
     model_type: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
