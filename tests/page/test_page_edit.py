@@ -197,6 +197,8 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     line = next(i for i, x in enumerate(config.splitlines(), 1) if "vocab_size" in x)
     half = notes(tab, config.replace('"vocab_size": 128256', '"vocab_size": '))
     assert len(half) == 1 and half[0].startswith(f"Line {line}: expected a value")
+    said, typed = (tab.locator(x).bounding_box() for x in ("#config-notes li", "#config-text"))
+    assert said["y"] + said["height"] <= typed["y"] + 1, "in sight, above a long text"
     assert total(tab) == smaller, "the last sound state stays"
     assert tab.locator(".config-lines .marked").text_content() == str(line)
     wrong = notes(

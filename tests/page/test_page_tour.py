@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -366,7 +367,8 @@ def test_scores_of_a_head_stand_beside_undivided_ones(browser: Any, tmp_path: Pa
     with Tab(browser, tmp_path, live_page(), width=1440) as tab:
         tab.wait_for_selector("[data-live=ready]")
         go_to(tab, f"#tour={names.index('scores') + 1}")
-        tab.wait_for_function("location.hash.includes('head=')")
+        tab.wait_for_selector(".tour .live-steps:has-text('where the division matters most')")
+        assert not re.search("layer|head", tab.evaluate("location.hash")), "the chosen head stays"
         rows = tab.inner_text(".tour .live-steps tbody").split("\n")
         shares = [[float(y.split()[-2]) for y in x.split("\t")[-2:]] for x in rows]
         divided, sharp = (max(y) for y in zip(*shares, strict=True))

@@ -128,7 +128,7 @@ export function followed(data: ModelData, original: ModelData, blocks: Blocks): 
 	const [made, own] = [data as Known, original as Known];
 	const layers = made.plate.order.reduce((n, [, times]) => n + times, 0);
 	if (String(layers) !== made.attention.of)
-		throw new Error(`the arrangement of ${made.attention.of} layers is not known`);
+		throw new Error("it is not known which of its layers are of which kind");
 	const isWhole = made.attention.of === own.attention.of;
 	const formats = once(() => unknownFormats(made, own, blocks));
 	const sameRopes = once(() =>

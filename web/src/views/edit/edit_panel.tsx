@@ -86,32 +86,6 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					</button>
 				</div>
 				<Questions edited={edited} />
-				<div class={isChanged || edit === "text" ? "edit-body" : "edit-body unchanged"}>
-					<div class="edit-inputs">
-						{edit === "text" ? (
-							<ConfigText key={original.name} edited={edited} setStale={setStale} />
-						) : (
-							<Sliders edited={edited} />
-						)}
-					</div>
-					<div class="edit-result" aria-live="polite" data-numbers>
-						{isStale && edit === "text" && (
-							<p class="edit-note">Results of the last valid config:</p>
-						)}
-						{broken.length ? (
-							<ul class="broken">
-								{broken.map((x) => (
-									<li key={x}>{x}</li>
-								))}
-							</ul>
-						) : (
-							<>
-								<Total result={counts} values={edited.dimensions.values} />
-								{isChanged && <Change edited={edited} />}
-							</>
-						)}
-					</div>
-				</div>
 				{ignored.length > 0 && (
 					<p class="edit-note" role="status">
 						Not followed by this page, which keeps the values of {original.name}:{" "}
@@ -138,6 +112,32 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						{edited.unfollowed}.
 					</p>
 				)}
+				<div class={isChanged || edit === "text" ? "edit-body" : "edit-body unchanged"}>
+					<div class="edit-inputs">
+						{edit === "text" ? (
+							<ConfigText key={original.name} edited={edited} setStale={setStale} />
+						) : (
+							<Sliders edited={edited} />
+						)}
+					</div>
+					<div class="edit-result" aria-live="polite" data-numbers>
+						{isStale && edit === "text" && (
+							<p class="edit-note">Results of the last valid config:</p>
+						)}
+						{broken.length ? (
+							<ul class="broken">
+								{broken.map((x) => (
+									<li key={x}>{x}</li>
+								))}
+							</ul>
+						) : (
+							<>
+								<Total result={counts} values={edited.dimensions.values} />
+								{isChanged && <Change edited={edited} />}
+							</>
+						)}
+					</div>
+				</div>
 			</section>
 			<div ref={end} />
 		</>

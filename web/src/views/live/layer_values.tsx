@@ -250,10 +250,17 @@ export function mostDivided(story: Story, token: number): ChosenHead | null {
 	return most && most.lowered > 0 ? most.chosen : null;
 }
 
-/** q · k → scaled → softmax → what is mixed, for the keys that the chosen head reads most. */
-export function HeadSteps({ model, story }: { model: ModelData; story: Story }) {
+interface HeadStepsProps {
+	model: ModelData;
+	story: Story;
+	/** in place of the chosen head, the one for which the division matters most */
+	telling?: ChosenHead | null;
+}
+
+/** q · k → scaled → softmax → what is mixed, for the keys that a head reads most. */
+export function HeadSteps({ model, story, telling }: HeadStepsProps) {
 	const state = useAppState("layer", "head", "token");
-	const chosen = shownHead(model, story, state);
+	const chosen = telling ?? shownHead(model, story, state);
 	if (!chosen) return null;
 	const token = shownToken(story, state);
 	const products = productsOf(story, chosen, token);
@@ -269,7 +276,9 @@ export function HeadSteps({ model, story }: { model: ModelData; story: Story }) 
 	return (
 		<figure class="live-steps">
 			<SubHeading>
-				Layer {chosen.layer}, head {head}: scores → softmax → mix, for “{show(token)}”
+				Layer {chosen.layer}, head {head}
+				{telling && ", where the division matters most"}: scores → softmax → mix, for “
+				{show(token)}”
 			</SubHeading>
 			<table>
 				<thead>

@@ -1,9 +1,9 @@
 // Beside a stop of the tour: what its steps computed for the chosen token, in a page that runs the
 // model, else the shapes of their results.
-import { useEffect } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
-import { change, initialState, state as appState, useAppState } from "../../lib/state";
+import { initialState, useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { Tokens } from "./live_bar";
 import { HeadMap, shownHead, shownLayer } from "./heads";
@@ -66,12 +66,10 @@ export function TourValues({
 
 /** A head's scores; of the head for which the division matters most, unless one was chosen. */
 function Scores({ model, story, token }: Omit<StopValues, "stop">) {
-	useEffect(() => {
-		const isChosen = (["layer", "head"] as const).some((x) => appState[x] !== initialState[x]);
-		const head = isChosen ? null : mostDivided(story, token);
-		if (head) change({ layer: head.layer, head: head.head }, true);
-	}, []);
-	return <HeadSteps model={model} story={story} />;
+	const chosen = useAppState("layer", "head");
+	const isChosen = (["layer", "head"] as const).some((x) => chosen[x] !== initialState[x]);
+	const telling = useMemo(() => mostDivided(story, token), [story, story.length, token]);
+	return <HeadSteps model={model} story={story} telling={isChosen ? null : telling} />;
 }
 
 /** The text as tokens, with their ids. */
