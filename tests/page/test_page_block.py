@@ -68,7 +68,7 @@ def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) 
         assert (
             details[0] == "8·L\n= 8·32\n= 256" and details[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
         )
-        assert details[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19\u00a0%")
+        assert details[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
 
 
 @pytest.fixture(scope="module")

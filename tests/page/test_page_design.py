@@ -93,7 +93,7 @@ def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Pat
     ) as tab:
         assert designed(tab) == "405,853,388,800"
         away = tab.text_content("[data-part=away]")
-        assert "+853,388,800 parameters" in away and "+0.21\u00a0%" in away
+        assert "+853,388,800 parameters" in away and "+0.21%" in away
         path = tmp_path / "config.json"
         path.write_text(tab.text_content("pre[aria-label='config.json']"))
         done = CliRunner().invoke(cli, ["count", str(path), "--json"])

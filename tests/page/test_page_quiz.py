@@ -158,7 +158,7 @@ def test_numbers_are_hidden_until_they_are_counted(tab: Any) -> None:
     assert "Counted so far, in all layers: 0" in tab.text_content(".quiz-sum")
     answer(tab, "K h d", k)
     assert tab.text_content(f"b{k}") == "4,194,304" and tab.evaluate(pale) != before
-    assert "134,217,728, 1.67\u00a0%" in tab.text_content(".quiz-sum")
+    assert "134,217,728, 1.67%" in tab.text_content(".quiz-sum")
     assert tab.evaluate("document.activeElement.dataset.field") == "attn.v.weight"
     tab.keyboard.press("Escape")
     wait_until_drawn(tab)

@@ -23,7 +23,7 @@ export const gibibytes = (n: bigint | string): string => `${decimals(n, 2n ** 30
 
 export function percent(n: bigint, whole: bigint): string {
 	if (!whole) return "–";
-	return n > 0n && n * 20_000n < whole ? "< 0.01\u00a0%" : `${decimals(n * 100n, whole)}\u00a0%`;
+	return n > 0n && n * 20_000n < whole ? "<0.01%" : `${decimals(n * 100n, whole)}%`;
 }
 
 /** Units of short numbers: power of ten, letter, notation. */

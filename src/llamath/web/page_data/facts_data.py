@@ -243,7 +243,7 @@ def _mixer_note(x: MixerFacts) -> str:
 def _heads_per_kv_head(x: MixerFacts) -> list[list[str]]:
     """Return the quotient of GQA in letters, in numbers, and in words."""
     H, K = x.heads, x.kv_heads
-    if not (isinstance(H, Expr) and isinstance(K, Expr)) or int(H) == int(K):
+    if not (isinstance(H, Expr) and isinstance(K, Expr)) or H.symbol == K.symbol:
         return []
     shared = format_count(floor_div(H, K), "query head")
     return [[f"{H.symbol} / {K.symbol}", f"{H.numbers} / {K.numbers}", f"{shared} per KV head"]]

@@ -23,11 +23,15 @@ export function StopExample({ stop, example }: { stop: TourStop; example: Exampl
 				<table>
 					<thead>
 						<tr>
-							{columns.map((x, i) => (
-								<th scope="col" class={i ? "n" : ""}>
-									{x}
-								</th>
-							))}
+							{columns.map((x, i) =>
+								x ? (
+									<th scope="col" class={i ? "n" : ""}>
+										{x}
+									</th>
+								) : (
+									<td />
+								),
+							)}
 						</tr>
 					</thead>
 					<tbody>
