@@ -432,6 +432,7 @@ EXACT = {
     "bytes",
 }
 FORMS = {
+    "windows",
     "form",
     "activations",
     "logits",
