@@ -727,12 +727,15 @@ def test_hostile_values_are_named_and_change_nothing(tab: Any, tmp_path: Path) -
     assert drop(tab, path)["wrong"] is None
     facts = tab.inner_text(".facts")
     for name, values in HOSTILE_VALUES.items():
-        for value in values:
+        for i, value in enumerate(values):
+            path = tmp_path / f"{name}-{i}.json"
             path.write_text(json.dumps({**config, name: value}))
-            if (wrong := drop(tab, path)["wrong"]) is None:
-                assert name in tab.text_content(".edit-note"), value
+            tab.set_input_files("#file-input", str(path))
+            if value == 10**400:
+                tab.wait_for_selector(".wrong:has-text('digits')")
             else:
-                assert "digits" in wrong, value
+                tab.wait_for_selector(f"h1:has-text('{path.stem}')")
+                assert name in tab.text_content(".edit-note"), value
             assert tab.inner_text(".facts") == facts, (name, value)
 
 

@@ -33,6 +33,7 @@ _LATENT = _SIZES | {"num_key_value_heads": 2, "kv_lora_rank": 2, "q_lora_rank": 
 _STATE = {"state_size": 2, "conv_kernel": 2}
 _EXPERTS = {"moe_intermediate_size": 2, "num_experts_per_tok": 2, "norm_topk_prob": True}
 _GROUPS = _EXPERTS | {"n_routed_experts": 6, "n_shared_experts": 1, "n_group": 3, "topk_group": 2, "num_hidden_layers": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5}  # fmt: skip
+_OPT = {"model_type": "opt", "vocab_size": 4, "hidden_size": WIDTH, "ffn_dim": 3, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 8}  # fmt: skip
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "Llama": _GROUPED | {"model_type": "llama"},
     "DeepSeek V3": _LATENT | _GROUPS | {"model_type": "deepseek_v3"},
@@ -119,15 +120,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     | {"model_type": "gpt_oss", "num_local_experts": 4, "sliding_window": 2},
     "Command R": _GROUPED | {"model_type": "cohere"},
     "SmolLM3": _GROUPED | {"model_type": "smollm3", "no_rope_layers": [0]},
-    "OPT": {
-        "model_type": "opt",
-        "vocab_size": 4,
-        "hidden_size": WIDTH,
-        "ffn_dim": 3,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 8,
-    },
+    "OPT": _OPT,
     "Nemotron": _GROUPED | {"model_type": "nemotron", "partial_rotary_factor": 1.0},
     "OLMo": _SIZES | {"model_type": "olmo"},
     "GELU Llama": _GROUPED | {"model_type": "llama", "hidden_act": "gelu"},
@@ -154,16 +147,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
         "num_experts_per_tok": 1,
         "attention_chunk_size": 2,
     },
-    "OPT with norms of branches": {
-        "model_type": "opt",
-        "vocab_size": 4,
-        "hidden_size": WIDTH,
-        "ffn_dim": 3,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 8,
-        "do_layer_norm_before": False,
-    },
+    "OPT with norms of branches": _OPT | {"do_layer_norm_before": False},
     "OLMo 2": _GROUPED | {"model_type": "olmo2"},
     "XGLM": {
         "model_type": "xglm",
@@ -178,7 +162,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     | _GROUPS
     | {"model_type": "deepseek_v32", "index_n_heads": 2, "index_head_dim": 4, "index_topk": 2},
 }
-"""Configurations by the model of which each is a small copy."""
+"""Small copies of published models, by the name of the model."""
 _SLOW = {"alpha", "beta", "dt", "dt_down", "dt_up", "dt_bias", "a_log", "forget"}
 _ROWS = [
     [0.5, 1.0, -1.0, 1.0],

@@ -1,6 +1,6 @@
-"""What a model keeps in memory beside its weights, as forms of the numbers in its configuration:
-its cache, whose windows some keys decide that change no weight, the peak of its activations, and
-what tensor parallelism splits.
+"""The memory of a model without its weights, as forms of the numbers in its configuration: its
+cache, with windows from keys that change no weight, the peak of its activations, and the letters
+that tensor parallelism splits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKENS = "T"
 """The variable of the form of a cache."""
 NO_WINDOW = 2**62
 """Stands for a window that a config does not have."""
-TP = (1, 2, 4, 8, 16)
+GPU_COUNTS = (1, 2, 4, 8, 16)
 """The numbers of GPUs over which the page splits a model."""
 _SOME_TOKENS = 8192
 _MARK = 1_000_003
@@ -164,7 +164,7 @@ def find_cache(
     values: Mapping[str, int],
 ) -> CacheForm | None:
     """Return the form of a cache: windows among the deciding keys get letters, keys that decide
-    nothing beside the others are left out.
+    nothing are left out.
     """
     base = trace(data)
     if base is None:
@@ -257,8 +257,8 @@ def _word(load: Load, data: Keys, values: Mapping[str, int]) -> str:
 
 
 class SizingForm(Record):
-    """What else a model needs on a GPU: the most elements of activations of a token, the letters
-    that tensor parallelism splits, and those that its degree has to divide.
+    """The peak of a token's activations in elements, the letters that tensor parallelism splits,
+    and those that its degree has to divide.
     """
 
     peaks: tuple[Expr, ...]
@@ -295,9 +295,9 @@ class SizingForm(Record):
         """Whether the library sizes a model in the same way, on each number of GPUs."""
         try:
             calculator = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="bf16"))
-            known = [1] if self.is_whole else [x for x in tp_degrees(model.tree) if x in TP]
+            known = [1] if self.is_whole else [x for x in tp_degrees(model.tree) if x in GPU_COUNTS]
             divided = [x.evaluate(**values) for x in self.divided]
-            tried = TP[:1] if self.is_whole else TP
+            tried = GPU_COUNTS[:1] if self.is_whole else GPU_COUNTS
             if known != [x for x in tried if all(n % x == 0 for n in divided)]:
                 return False
             if int(calculator.peak.width) != max(x.evaluate(**values) for x in self.peaks):

@@ -126,6 +126,9 @@ export const FIT = data.fit as {
 	 * places in GPUS. The first group in which a model fits has the smallest; it is the fastest.
 	 */
 	smallest: [count: Digits, groups: number[][]][];
+	/** The numbers of GPUs over which a model is split, and the context of a model that states none. */
+	counts: number[];
+	context: Digits;
 	/** What gives up more halvings is not suggested, nor more combinations than these. */
 	halvings: number;
 	suggestions: number;

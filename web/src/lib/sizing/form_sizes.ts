@@ -1,4 +1,4 @@
-// The memory of a model of which only the form of its family is known: in 16 bits, split by tensor
+// The memory of a model by the form of its family alone: in 16 bits, split by tensor
 // parallelism alone, by the same rules as that of a model of the page.
 import type { ModelData } from "../data";
 import { cacheOf, groupForms, totalForm, type Design, type Dimensions } from "../design";
@@ -7,9 +7,7 @@ import { grouped } from "../format";
 import { FIT, type LayoutData, type Sizes } from "./data";
 
 const DTYPE = "bf16";
-const COUNTS = [1, 2, 4, 8, 16];
 const BYTES = 2n;
-const DEFAULT_CONTEXT = 8192n;
 
 /**
  * An expression with numbers in the place of names that have a value; parts with a name of their own,
@@ -56,7 +54,7 @@ export function sizedModel(
 	const context = statedContext(design, entries);
 	const forms: Expression[] = [];
 	const placeOf = (x: Expression) => forms.push(x) - 1;
-	const degrees = COUNTS.filter(
+	const degrees = FIT.counts.filter(
 		(tp) =>
 			tp === 1 ||
 			(!sizing.whole &&
@@ -113,8 +111,8 @@ export function sizedModel(
 			.toReversed();
 	const bytes = String(BYTES * total);
 	const sizes: Sizes = {
-		context: String(context && context < DEFAULT_CONTEXT ? context : DEFAULT_CONTEXT),
-		own: String(context ?? DEFAULT_CONTEXT),
+		context: context && context < BigInt(FIT.context) ? String(context) : FIT.context,
+		own: context === null ? FIT.context : String(context),
 		stated: context !== null,
 		dtype: DTYPE,
 		kv: DTYPE,
@@ -134,7 +132,7 @@ export function sizedModel(
 		],
 		kvs: [{ name: DTYPE, title: DTYPE, variables: {}, wide: false }],
 		layouts,
-		gpus: COUNTS.map((x) => ({ count: String(x), splits: splitsOf(x) })),
+		gpus: FIT.counts.map((x) => ({ count: String(x), splits: splitsOf(x) })),
 		forms,
 		notes: {},
 		spine: Object.fromEntries(

@@ -68,13 +68,14 @@ from ....questions.layout import Layout
 from ....questions.memory_questions import PREFILL_CHUNK
 from ....utils.errors import LlamathError, UnknownQuantization
 from ....utils.number_marks import Either, Quotient, is_marking, own_data, unmarked
+from ...forms.cache_form import GPU_COUNTS
 from ..checkpoint_data import CheckpointModel
 from ..facts_data import format_name
 from .element_bytes import UNIT, ElementBytes, element_texts, element_variables
 
 _WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
 _KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
-_GPUS, _MORE_GPUS = (1, 2, 4, 8, 16), (32, 64)
+_MORE_GPUS = (32, 64)
 """The numbers of GPUs, and those of a model that is too large for `_SMALL` bytes on each of 16."""
 _SMALL = 16 * 2**30
 DEFAULT_GPU = "h100-sxm"
@@ -165,7 +166,7 @@ def fit_rules() -> dict[str, Any]:
     """Return the rules of `fit`: expressions, the order of hardware as places in `gpu_data`, and
     limits.
     """
-    known, every = _known_gpus(), (*_GPUS, *_MORE_GPUS)
+    known, every = _known_gpus(), (*GPU_COUNTS, *_MORE_GPUS)
     places = {x.name: i for i, x in enumerate(known)}
     return {
         "left": Expr.const(left_of(variable("memory"), variable("total"))).to_expression_json(),
@@ -176,14 +177,16 @@ def fit_rules() -> dict[str, Any]:
             for counts in (NODE_COUNTS, [x for x in every if x not in NODE_COUNTS])
             for count, groups in by_size(known, counts)
         ],
+        "counts": list(GPU_COUNTS),
+        "context": str(DEFAULT_CONTEXT),
         "halvings": MAX_HALVINGS,
         "suggestions": MAX_COMBINATIONS,
     }
 
 
 def _rules_of_a_stage() -> dict[str, Json]:
-    """Return what a GPU needs beside weights and cache, by the most elements of a token that live
-    at once, the width of the stream, the vocabulary and TP, in 16 bits.
+    """Return the activations, logits and overhead of a GPU in 16 bits, as forms of the most
+    elements of a token that live at once, the width of the stream, the vocabulary and TP.
     """
     width, stream, vocab, tp = map(variable, ("width", "stream", "vocab", "TP"))
     tokens = prefill_chunk(TOKENS, BATCH, PREFILL_CHUNK)
@@ -362,8 +365,8 @@ def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
 
 
 def _gpu_counts(calculator: MemoryCalculator) -> tuple[int, ...]:
-    is_large = sum(x.bytes for x in calculator.weights) > _GPUS[-1] * _SMALL
-    return (*_GPUS, *(_MORE_GPUS if is_large else ()))
+    is_large = sum(x.bytes for x in calculator.weights) > GPU_COUNTS[-1] * _SMALL
+    return (*GPU_COUNTS, *(_MORE_GPUS if is_large else ()))
 
 
 def _layouts(
