@@ -242,7 +242,7 @@ def test_model_without_a_form_has_no_empty_design(browser: Any, tmp_path: Path, 
         assert tab.locator("[data-view=design], [data-view=edit]").count() == 0
         assert tab.get_attribute("[data-view=a]", "aria-pressed") == "true"
         assert tab.is_visible("#parameters"), "its own page"
-        why = "text model and its towers" if slug != "gpt2" else "no closed form"
+        why = "models of text alone" if slug != "gpt2" else "no closed form"
         assert why in tab.text_content("[data-part=no-edit]")
 
 

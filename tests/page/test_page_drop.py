@@ -547,13 +547,15 @@ def test_config_of_another_family_is_sized(tab: Any, tmp_path: Path) -> None:
     for changes, names in (
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"layer_types": ["sliding_attention"] * 28}, "layer_types"),
-        ({"layer_types": ["full_attention"] * 9}, "layer_types"),
         ({"use_sliding_window": {"__proto__": [1]}}, "use_sliding_window"),
-    ):
+        ({"layer_types": ["full_attention"] * 9}, "layer_types"),
+        ({"use_sliding_window": "true"}, "use_sliding_window"),
+        ({"layer_types": [" " * 500_000]}, "layer_types"),
+    ):  # each says something else than the one before
         path.write_text(json.dumps({**config, **changes}))
         assert drop(tab, path)["wrong"] is None
-        said = tab.text_content("[data-part=bytes]")
-        assert f"it depends on {names}, which this page knows" in said, said
+        said = f"it depends on {names}, which this page knows"
+        tab.wait_for_selector(f"[data-part=bytes]:has-text('{said}')")
         assert not tab.locator("#hardware").count()
     path.write_text(json.dumps({**config, "max_position_embeddings": 10**30}))
     assert drop(tab, path)["wrong"] is None

@@ -285,13 +285,15 @@ export function cacheOf(
 
 const isKnown = (found: string | undefined, text: string, layers: bigint): boolean =>
 	text.startsWith(ALL)
-		? found !== undefined && isListOf(found, JSON.stringify(text.slice(1)), layers)
+		? found !== undefined && isListOf(found, text.slice(1), layers)
 		: isSameValue(found, text);
 
 /** Whether JSON is a list of as many words that are all this one. */
 function isListOf(text: string, word: string, layers: bigint): boolean {
-	const words = text.replace(/^\[\s*|\s*\]$/g, "").split(/\s*,\s*/);
-	return BigInt(words.length) === layers && words.every((x) => x === word);
+	const words = JSON.parse(text) as unknown;
+	return (
+		Array.isArray(words) && BigInt(words.length) === layers && words.every((x) => x === word)
+	);
 }
 
 /** Whether a key has a value, given as JSON, or is absent as it is in the form, which means another. */

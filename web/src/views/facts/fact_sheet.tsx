@@ -297,7 +297,7 @@ export function Source({ model }: { model: ModelData }) {
 				<p class="caption" data-part="no-edit">
 					There is no <i>Edit</i>:{" "}
 					{(model.towers as { parts: unknown[] } | undefined)?.parts.length
-						? "the text model and its towers are read from parts of one config, which the page does not count anew"
+						? "the page edits models of text alone"
 						: "the page has no closed form of its total"}
 					. <code>llamath count --set KEY=VALUE</code> counts any change.
 				</p>

@@ -24,7 +24,11 @@ const many = (n: bigint | null) =>
 			: n >= 100_000n
 				? `${threeDigits(Number(n) / 1e3)}k`
 				: grouped(n);
-const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(bytes < 100 * 2 ** 30 ? 2 : 0)} GiB`;
+/** Missing memory, never none. */
+const gib = (bytes: number) => {
+	const n = Math.max(bytes / 2 ** 30, 0.01);
+	return `${n.toFixed(n < 100 ? 2 : 0)} GiB`;
+};
 const rate = (x: number) => threeDigits(x);
 
 function describe(cell: Cell, context: bigint): string {
