@@ -263,7 +263,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
 def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
     """Yield the stops of the tour, with an example and what is asked there."""
     tour = tour_of(model)
-    asked, examples = stop_exercises(tour), examples_of(tour.stops)
+    asked, examples = stop_exercises(tour), examples_of(tour)
     for x in tour.stops:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",
