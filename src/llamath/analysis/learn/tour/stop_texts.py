@@ -357,7 +357,8 @@ def _scores(f: TourFacts) -> StopText:
         product = "(q_n·k_n + q_p·k_p)"
     scaled = f"{product} / √{size}" if is_root else f"{scale:.4g} · {product}"
     factor = "" if is_root else f"{scale:.4g}"
-    if not is_root and getattr(f.attribute("rope", "rope", "rope"), "scaling", "") == "YaRN":
+    scaling = getattr(f.attribute("rope", "rope", "rope"), "scaling", "")
+    if scale is not None and not is_root and scaling == "YaRN":
         factor += f", 1 / √{size} times {scale * sqrt(size):.3g} for YaRN,"
     return StopText(
         f"Scores, and √{size}" if is_root else "Scores",
