@@ -214,7 +214,7 @@ class _Asking:
             **reason._asdict(),
             mistakes=[instead(says, number, says, kind=kind) for says, number in mistakes],
             core=False,
-            given={"T": TOKENS} if "T" in account.value.letters else {},
+            given={"T": TOKENS} if "T = " in text else {},
         )
 
     def _idea(self, stop: Stop) -> Iterator[Exercise]:
@@ -263,9 +263,7 @@ class _Asking:
                 ("these are the numbers; two of them turn together", dim),
             )
         elif name == "softmax" and (reads := _keys_read(steps)):
-            tokens = Expr("T", TOKENS)
-            half = written_floor_div(tokens * (tokens + 1), 2)
-            unmasked = half if sum(reads) == half else Expr.const(sum(reads))
+            unmasked = sum(reads)
             yield ask(
                 f"A text has T = {TOKENS:,} tokens. How many scores of one head in this layer are "
                 "not masked?",
