@@ -71,7 +71,10 @@ def gguf_mixture(
             )
             layers.setdefault(key, []).append(tensor.layer)
     # as a number, how many layers have the block of a weight
-    times = {id(y.weight): as_number(n) for block, n in tree.layers.distinct() for y in fold(block)}
+    times: dict[int, int] = {}
+    for block, n in tree.layers.distinct():
+        for weight in {id(y.weight) for y in fold(block)}:
+            times[weight] = times.get(weight, 0) + as_number(n)
     for key, x in merged.items():
         n = times.get(key[1])
         if n is not None and len(layers[key]) == n:
