@@ -12,7 +12,7 @@ import pytest
 import llamath
 from llamath.catalog import read_preset
 from llamath.model import FamilyModel
-from llamath.web.forms.family_form import LAYER_LIST_KEYS
+from llamath.web.forms.arranged_layers import LAYER_LIST_KEYS
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import NARROW, Tab, browser

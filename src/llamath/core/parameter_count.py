@@ -258,10 +258,10 @@ def layer_ranges(
     stack: Stack, ids: set[int], most: int = 100_000
 ) -> tuple[tuple[int, int, int], ...]:
     """Return the layer numbers of these objects, as (first, last, step)."""
-    if stack.n > most:
+    if int(stack.n) > most:
         return ()
     kinds = stack.distinct()
-    if stack.n and len(ids) >= len(kinds) and ids >= {id(x) for x, _ in kinds}:
+    if int(stack.n) and len(ids) >= len(kinds) and ids >= {id(x) for x, _ in kinds}:
         return ((0, as_number(stack.n) - 1, 1),)
     if (order := stack.arrangement) is not None:
         parts = ("".join("01"[id(x) in ids] for x in blocks) for blocks in order)

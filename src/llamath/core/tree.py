@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar, overload
 from ..utils.errors import LlamathError
 from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record
-from .expr import Expr, as_number, product
+from .expr import Expr, as_number, floor_div, product
 
 X = TypeVar("X")
 B = TypeVar("B", bound="Block")
@@ -192,11 +192,12 @@ class Arrangement(NamedTuple):
         """Return how many of n blocks are this one."""
         ends = sum(x is block for x in (*self.first, *self.last))
         times, turn = n - len(self.first) - len(self.last), len(self.repeated)
-        places = [i for i, x in enumerate(self.repeated) if x is block]
-        if 2 * len(places) > turn:  # all but the others, of which there are fewer
-            others = (i for i, x in enumerate(self.repeated) if x is not block)
-            return times - sum((times + (turn - 1 - i)) // turn for i in others) + ends
-        return sum((times + (turn - 1 - i)) // turn for i in places) + ends
+        places = {i for i, x in enumerate(self.repeated) if x is block}
+        # all but the others, where there are fewer of these
+        is_most = 2 * len(places) > turn
+        counted = {*range(turn)} - places if is_most else places
+        found = sum(floor_div(times + (turn - 1 - i), turn) for i in sorted(counted))
+        return (times - found if is_most else found) + ends
 
     def map(self, of: Callable[[Block], X]) -> tuple[list[X], list[X], list[X]]:
         """Return what `of` makes of the first, the repeated and the last blocks."""
@@ -246,12 +247,12 @@ class Stack(Sequence[Block]):
                     n = found[id(block)][1] if id(block) in found else 0
                     found[id(block)] = (block, n + times if n else times)
             if (order := self.arrangement) is not None:
-                n = as_number(self.n)
-                # a number that has letters is the builder's own formula
+                n = self.n if isinstance(self.n, Expr) and self.n.variables else as_number(self.n)
+                # one that is in letters is the builder's own formula
                 found |= {
                     key: (x, order.count(x, n))
                     for key, (x, times) in found.items()
-                    if not (isinstance(times, Expr) and times.symbols)
+                    if not (isinstance(times, Expr) and (times.symbols or times.variables))
                 }
             self._distinct = list(found.values())
         return self._distinct

@@ -48,7 +48,7 @@ interface Known extends ModelData {
 	tiles: { shape: string[]; kept: Record<string, [codec: string, ...numbers: unknown[]][]> }[];
 	sizes: {
 		dtype: string;
-		dtypes: { name: string }[];
+		dtypes: { name: string; title: string }[];
 		gpus: { count: string; splits: [number, number][] }[];
 		layouts: { tp: string; pp: string }[];
 		spine: Record<string, Record<string, string>>;
@@ -149,6 +149,17 @@ function splitsAlike(tp: number, made: Known, own: Known): boolean {
 
 /** The data without what is searched for, which is of the model as it is published. */
 export const withoutSearched = <T extends ModelData>(x: T): T => without(x, new Set(SEARCHED)) as T;
+
+/** What an edited model is shown without, though the model that is published has it. */
+export function leftOut(data: ModelData, original: ModelData): string[] {
+	const [made, own] = [data as Known, original as Known];
+	const kept = new Set(made.sizes.dtypes.map((x) => x.name));
+	return [
+		...own.sizes.dtypes.filter((x) => !kept.has(x.name)).map((x) => x.title),
+		...(own.experts && !made.experts ? ["reads of experts"] : []),
+		...(own.parallel && !made.parallel ? ["layouts of parallelism"] : []),
+	];
+}
 
 /** The data for other letters, without what does not follow from them. */
 export function followed(data: ModelData, original: ModelData, blocks: Blocks): ModelData {

@@ -1,5 +1,5 @@
-"""`arranged`: a model whose layers of several kinds follow their number, as its family arranges
-more or fewer of them.
+"""`LayerRule`: how a family arranges any number of layers of several kinds; models whose layers
+follow their number by it.
 """
 
 from __future__ import annotations
@@ -8,33 +8,62 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any
 
+from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Arrangement, Block, Stack
 from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
-from .family_form import LAYER_LIST_KEYS
+from ...utils.named_tuple import NamedTuple
 
-_LAYERS = "L"
+LAYER_LIST_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
+"""Config keys that list the layers one by one; without them, the default order of the family
+applies to any depth."""
+LAYERS = "L"
+"""The letter of the number of layers."""
 _MAX_PERIOD = 24
 _MAX_FIRST, _MAX_LAST = 16, 2
 _MAX_LAYERS = 2000
 
 Kinds = tuple[int, ...]
+"""Layers as places among the distinct ones."""
 
 
-def arrangement_of(model: FamilyModel) -> Arrangement | None:
-    """Return how the family arranges any number of layers; None if they are alike, or if it is in
-    no order of first layers, a repeated pattern and last layers.
+class LayerRule(NamedTuple):
+    """The kinds of the first layers, of those that are repeated in turn, and of the last ones."""
+
+    first: Kinds
+    repeated: Kinds
+    last: Kinds
+
+    def kinds(self, n: int) -> Kinds:
+        """Return the kinds of n layers."""
+        times = n - len(self.first) - len(self.last)
+        return (*self.first, *islice(cycle(self.repeated), times), *self.last)
+
+    def arranged(self, tree: Decoder, n: int) -> Decoder:
+        """Return the tree with layers that follow their number; raise if it has not all kinds."""
+        layers = tree.layers
+        blocks = [x for x, _ in layers.distinct()]
+        if len(blocks) != len({*self.first, *self.repeated, *self.last}):
+            raise LlamathError(f"{n} layers do not have all kinds of layers")
+        order = Arrangement(*(tuple(blocks[i] for i in x) for x in self))
+        stack = Stack(*layers.runs, active=layers.active, count_dim=n, arrangement=order)
+        return tree.replace(layers=stack)
+
+
+def find_layer_rule(model: FamilyModel) -> LayerRule | None:
+    """Return the rule of a model's layers; None if they are alike, or if it is in no order of first
+    layers, a repeated pattern and last layers.
 
     The number of layers alone is changed: keys such as that of the first dense layers stay, and a
     list of layers, which the config of another number cannot keep, is left out where it is the
     family's own order.
     """
     layers = model.tree.layers
-    blocks, n = [x for x, _ in layers.distinct()], int(layers.n)
-    key = model.config.key_by_symbol.get(_LAYERS, "")
-    if len(blocks) < 2 or n > _MAX_LAYERS or model.config.data.get(key) != n:
+    blocks, own_number = [x for x, _ in layers.distinct()], int(layers.n)
+    key = model.config.key_by_symbol.get(LAYERS, "")
+    if len(blocks) < 2 or own_number > _MAX_LAYERS or model.config.data.get(key) != own_number:
         return None
     data = {x: y for x, y in model.config.data.items() if x not in LAYER_LIST_KEYS}
     known: dict[int, Kinds | None] = {}
@@ -45,26 +74,28 @@ def arrangement_of(model: FamilyModel) -> Arrangement | None:
         return known[n]
 
     own = _kinds_of(layers, blocks)
-    if own is None or own != kinds_at(n):
+    if own is None or own != kinds_at(own_number):
         return None
     for first, period, last in _shapes(own):
-        found = own[:first], own[first : first + period], own[n - last :]
+        found = LayerRule(own[:first], own[first : first + period], own[own_number - last :])
         # all rests, smaller and larger numbers
         least = first + 2 * period + last
-        others = {*range(n + 1, n + 1 + period), *range(least, least + period), n // 2, 2 * n}
-        if all(_arranged(found, x) == kinds_at(x) for x in sorted(others) if x >= least):
-            return Arrangement(*(tuple(blocks[i] for i in x) for x in found))
+        others = {
+            *range(own_number + 1, own_number + 1 + period),
+            *range(least, least + period),
+            *(x for x in (own_number // 2, 2 * own_number) if x >= least),
+        }
+        if all(found.kinds(x) == kinds_at(x) for x in sorted(others)):
+            return found
     return None
 
 
-def arranged(model: FamilyModel, arrangement: Arrangement | None) -> FamilyModel:
-    """Return the model with this arrangement of its layers."""
-    if arrangement is None:
+def arranged(model: FamilyModel, rule: LayerRule | None) -> FamilyModel:
+    """Return the model with layers that follow their letter."""
+    if rule is None:
         return model
-    layers = model.tree.layers
-    n = Expr(_LAYERS, int(layers.n))
-    stack = Stack(*layers.runs, active=layers.active, count_dim=n, arrangement=arrangement)
-    return model.replace(tree=model.tree.replace(layers=stack))
+    n = Expr(LAYERS, int(model.tree.layers.n))
+    return model.replace(tree=rule.arranged(model.tree, n))
 
 
 def _kinds_of(layers: Stack, blocks: Sequence[Block]) -> Kinds | None:
@@ -78,9 +109,7 @@ def _kinds_of(layers: Stack, blocks: Sequence[Block]) -> Kinds | None:
     return tuple(places[id(x)] for x in layers)
 
 
-def _kinds_at(
-    data: Mapping[str, Any], key: str, n: int, blocks: Sequence[Block]
-) -> Kinds | None:
+def _kinds_at(data: Mapping[str, Any], key: str, n: int, blocks: Sequence[Block]) -> Kinds | None:
     """Return the kinds of n layers as the family arranges them; None if it does not."""
     try:
         return _kinds_of(load_family({**data, key: n}).tree.layers, blocks)
@@ -99,8 +128,3 @@ def _shapes(own: Kinds) -> Iterator[tuple[int, int, int]]:
                 if middle[first + period :] == middle[first : len(middle) - period]:
                     yield first, period, last
                     break
-
-
-def _arranged(found: tuple[Kinds, Kinds, Kinds], n: int) -> Kinds:
-    first, repeated, last = found
-    return (*first, *islice(cycle(repeated), n - len(first) - len(last)), *last)

@@ -327,11 +327,9 @@ def _layers_one_by_one(
     if (arrangement := tree.layers.arrangement) is None:
         return listed
     # in a format some layers of a block may differ: each as the first one with its block
-    first = {kind: i for kind, i in zip(reversed(order), reversed(order_of_layers), strict=True)}
+    first = dict(zip(reversed(order), reversed(order_of_layers), strict=True))
     parts = arrangement.map(lambda block: first[id(block)])
-    return listed | {
-        "alike": Arranged([first[x] for x in order], parts, as_number(tree.layers.n))
-    }
+    return listed | {"alike": Arranged([first[x] for x in order], parts, as_number(tree.layers.n))}
 
 
 def _runs(order: list[int], layers: int) -> list[int]:

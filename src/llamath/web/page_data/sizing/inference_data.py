@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -316,7 +315,9 @@ def _names_layers(found: MemoryCalculator) -> bool:
         return False
     layers = [id(x) for x in found.tree.layers]
     times = Counter(layers)
-    return any(len(x.layers) != sum(times[y] for y in {layers[i] for i in x.layers}) for x in weights)
+    return any(
+        len(x.layers) != sum(times[y] for y in {layers[i] for i in x.layers}) for x in weights
+    )
 
 
 def _block(found: MemoryCalculator) -> list[int]:
