@@ -188,7 +188,7 @@ class Arrangement(NamedTuple):
     repeated: tuple[Block, ...]
     last: tuple[Block, ...]
 
-    def count(self, block: Block, n: int) -> int:
+    def number_of(self, block: Block, n: int) -> int:
         """Return how many of n blocks are this one."""
         ends = sum(x is block for x in (*self.first, *self.last))
         times, turn = n - len(self.first) - len(self.last), len(self.repeated)
@@ -196,8 +196,9 @@ class Arrangement(NamedTuple):
         # all but the others, where there are fewer of these
         is_most = 2 * len(places) > turn
         counted = {*range(turn)} - places if is_most else places
-        found = sum(floor_div(times + (turn - 1 - i), turn) for i in sorted(counted))
-        return (times - found if is_most else found) + ends
+        found: int = sum(floor_div(times + (turn - 1 - i), turn) for i in sorted(counted))
+        number: int = (times - found if is_most else found) + ends
+        return number
 
     def map(self, of: Callable[[Block], X]) -> tuple[list[X], list[X], list[X]]:
         """Return what `of` makes of the first, the repeated and the last blocks."""
@@ -250,7 +251,7 @@ class Stack(Sequence[Block]):
                 n = self.n if isinstance(self.n, Expr) and self.n.variables else as_number(self.n)
                 # one that is in letters is the builder's own formula
                 found |= {
-                    key: (x, order.count(x, n))
+                    key: (x, order.number_of(x, n))
                     for key, (x, times) in found.items()
                     if not (isinstance(times, Expr) and (times.symbols or times.variables))
                 }

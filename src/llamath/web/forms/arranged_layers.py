@@ -91,8 +91,10 @@ def find_layer_rule(model: FamilyModel) -> LayerRule | None:
 
 
 def arranged(model: FamilyModel, rule: LayerRule | None) -> FamilyModel:
-    """Return the model with layers that follow their letter."""
-    if rule is None:
+    """Return the model with layers that follow their letter; as it is where last layers of their
+    own may end a pattern, and may not, as their number decides.
+    """
+    if rule is None or rule.last:
         return model
     n = Expr(LAYERS, int(model.tree.layers.n))
     return model.replace(tree=rule.arranged(model.tree, n))
