@@ -76,11 +76,11 @@ def gguf_mixture(
         for y in {(_pattern_in_layers(y), id(y.weight)) for y in fold(block)}:
             times[y] = times.get(y, 0) + as_number(n)
     for key, x in merged.items():
-        n = times.get(key[:2])
-        if n is not None and len(layers[key]) == n:
+        number = times.get(key[:2])
+        if number is not None and len(layers[key]) == number:
             each = x.leaf._replace(
-                copies=as_number(x.leaf.copies) // len(layers[key]) * n,
-                active=as_number(x.leaf.active) // len(layers[key]) * n,
+                copies=as_number(x.leaf.copies) // len(layers[key]) * number,
+                active=as_number(x.leaf.active) // len(layers[key]) * number,
             )
             x = x._replace(leaf=each)
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))

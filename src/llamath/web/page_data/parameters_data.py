@@ -328,8 +328,8 @@ def _layers_one_by_one(
         return listed
     # in a format some layers of a block may differ: each as the first one with its block
     first = dict(zip(reversed(order), reversed(order_of_layers), strict=True))
-    parts = arrangement.map(lambda block: first[id(block)])
-    return listed | {"alike": Arranged([first[x] for x in order], parts, as_number(tree.layers.n))}
+    alike = arrangement.map(lambda block: first[id(block)])
+    return listed | {"alike": Arranged([first[x] for x in order], alike, as_number(tree.layers.n))}
 
 
 def _runs(order: list[int], layers: int) -> list[int]:
