@@ -15,7 +15,7 @@ from ...utils.named_tuple import NamedTuple
 from .forward_code import Line
 from .recorded_code import Body
 from .symbols import DIM, NUMBER, is_dimension, is_number, outline_of, tag_of
-from .syntax.trees import changed, inner_nodes, is_same, parse, unparse, walk
+from .syntax.trees import changed, inner_nodes, is_same, named, parse, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +178,7 @@ class ClassCode:
 
     def made(self, block: Block) -> ast.expr:
         """Return the expression that makes one of its blocks."""
-        call = ast.Call(ast.Name(self.name), [ast.Name("c")] if self.needs_config else [], [])
+        call = ast.Call(named(self.name), [named("c")] if self.needs_config else [], [])
         for name, x in zip(self.parameters, self.arguments[id(block)], strict=True):
             if name in self.numeric:
                 call.keywords.append(ast.keyword(name, x))

@@ -24,7 +24,7 @@ from .model_code import ModelWriter
 from .refusal import NotWritten
 from .symbols import DIM, NUMBER, tag_of
 from .syntax.line_breaks import WIDTH, break_line, with_comment, wrap
-from .syntax.trees import Rewriter, changed, is_same, unparse, walk
+from .syntax.trees import Rewriter, changed, is_same, named, unparse, walk
 
 
 class FileLine(NamedTuple):
@@ -543,7 +543,7 @@ class _Pack(Rewriter):
         if not name:
             name = "rope" if not self.found else f"rope_{len(self.found) + 1}"
             self.found[name] = node.value
-        return ast.Starred(ast.Attribute(ast.Name("self"), name))
+        return ast.Starred(ast.Attribute(named("self"), name))
 
 
 def _has_path(block: Block, names: list[str]) -> bool:

@@ -21,7 +21,7 @@ from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
 from .symbols import DIM, NUMBER, iter_nodes, outline_of
-from .syntax.trees import fill, part_of, unparse
+from .syntax.trees import fill, named, part_of, unparse
 
 if TYPE_CHECKING:
     from .model_code import ModelWriter
@@ -112,7 +112,7 @@ class ForwardWriter:
 
     def text(self, template: str, **values: Any) -> ast.expr:
         """Return the tree of an expression with these values."""
-        return fill(template, {k: self.value(v) for k, v in values.items()})
+        return self.model.filled(template, {k: self.value(v) for k, v in values.items()})
 
     def value(self, x: Any) -> ast.expr:
         """Return the expression of an argument."""
@@ -126,7 +126,7 @@ class ForwardWriter:
                     known = self._trees[id(c)] = self.expression(c)
                     self.call = before
                 return known
-            return ast.Name(self.variables[id(x)])
+            return named(self.variables[id(x)])
         if kind is UsedWeight or kind is Placed or kind is PlacedStack:
             return self._inside(x.path)
         if isinstance(x, ast.expr):
@@ -139,7 +139,7 @@ class ForwardWriter:
             plain = float(x) if isinstance(x, float) else int(x)
             return self.model.symbols.number(plain, x.tag)
         if isinstance(x, tuple | list):
-            return ast.Tuple([self.value(y) for y in x])
+            return self.model.tuple_of([self.value(y) for y in x])
         return ast.Constant(x)
 
     def _tagged(self, tag: str, x: Any) -> ast.expr:
@@ -217,7 +217,7 @@ class ForwardWriter:
                 by_place.append(made)
             else:
                 by_name.append(ast.keyword(option, made))
-        call = ast.Call(ast.Name(name), by_place, by_name)
+        call = ast.Call(named(name), by_place, by_name)
         if use.function != "rope":
             return call
         if "prompt" in found.given:
@@ -236,8 +236,8 @@ class ForwardWriter:
         given = [self.value(x) for x in inputs]
         if type(own) is Embedding and own.offset:
             given[0] = ast.BinOp(given[0], ast.Add(), ast.Constant(int(own.offset)))
-        given += [ast.Name(x) for x in self.model.reads(own)]
-        found = ast.Call(target, given, [])
+        given += map(named, self.model.reads(own))
+        found = self.model.call_of(target, given)
         if type(own) is Embedding and float(own.scale) != 1.0:
             scale = self.model.symbols.number(own.scale, "embedding_scale")
             return ast.BinOp(found, ast.Mult(), scale)
@@ -294,9 +294,9 @@ class ForwardWriter:
                 del self.variables[id(first)]
                 self._hold(id(c.results[0]), left)
                 names[0] = left
-        goal: ast.expr = ast.Name(names[0])
+        goal: ast.expr = named(names[0])
         if len(names) > 1 or c.op == "update_cache":
-            goal = ast.Tuple([ast.Name(x) for x in names])
+            goal = ast.Tuple([*map(named, names)])
         self._add(ast.Assign([goal], value), self._result_shapes(used), made)
 
     def _result_shapes(self, results: list[Node]) -> str:
@@ -345,12 +345,12 @@ class ForwardWriter:
                 self._write_call(source, "e")
                 self.call = c
         if any(self.variables.get(id(z)) == "x" for z in extra):  # the embeddings themselves
-            self._add(ast.Assign([ast.Name("e")], ast.Name("x")), "", [])
+            self._add(ast.Assign([named("e")], named("x")), "", [])
         value = self.value(x)
         y = self._set(c.results[0], "x")
         if not (isinstance(value, ast.Name) and value.id == y):
             made = self._made_inline([x])
-            self._add(ast.Assign([ast.Name(y)], value), self.model.shape(x.shape), made)
+            self._add(ast.Assign([named(y)], value), self.model.shape(x.shape), made)
         arguments, numbered = [y], False
         for z in extra:
             text = self.variables.get(id(z), "e")

@@ -81,6 +81,8 @@ class ModelWriter:
         self.methods: set[str] = set()  # of the cache that are needed
         self.shifted_norms = False
         self._forwards: dict[Signature, _Written] = {}
+        # by how they are made, with the parts whose identity says that
+        self._trees: dict[tuple[Any, ...], tuple[ast.expr, Any]] = {}
         self._sizes: dict[int, int] = {}
         self._axes: dict[int, tuple[Any, str, str]] = {}  # by size, which it keeps
         self._made_parts: dict[int, tuple[ast.expr, str]] = {}  # by part, with its comment
@@ -150,6 +152,30 @@ class ModelWriter:
         """Return the name of the class of a block; None for modules of torch."""
         code = self._class_of.get(id(block))
         return None if code is None else code.name
+
+    def filled(self, template: str, values: Mapping[str, ast.expr]) -> ast.expr:
+        """Return the tree of a template, the same one for the same values."""
+        key = (template, *values, *map(id, values.values()))
+        known = self._trees.get(key)
+        if known is None:
+            known = self._trees[key] = fill(template, values), values
+        return known[0]
+
+    def tuple_of(self, parts: list[ast.expr]) -> ast.expr:
+        """Return the tree of a tuple, the same one for the same parts."""
+        key = ("()", *map(id, parts))
+        known = self._trees.get(key)
+        if known is None:
+            known = self._trees[key] = ast.Tuple(parts), parts
+        return known[0]
+
+    def call_of(self, function: ast.expr, given: list[ast.expr]) -> ast.expr:
+        """Return the tree of a call, the same one for the same arguments."""
+        key = (id(function), *map(id, given))
+        known = self._trees.get(key)
+        if known is None:
+            known = self._trees[key] = ast.Call(function, given, []), function
+        return known[0]
 
     def use_method(self, name: str) -> None:
         """Note that a method of the cache is needed."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
 from ..graph.node import Node
-from .syntax.trees import parse
+from .syntax.trees import named, parse
 
 DIM, NUMBER = "_dim_", "_number_"
 
@@ -37,10 +37,10 @@ class Symbols:
             value = int(value) if isinstance(value, int) else float(value)
         for name, known in self.numbers.items():
             if known == (tag, value) and type(known[1]) is type(value):
-                return ast.Name(name)
+                return named(name)
         name = f"{NUMBER}{tag}_{len(self.numbers)}"
         self.numbers[name] = (tag, value)
-        return ast.Name(name)
+        return named(name)
 
     def dimension(self, x: int) -> ast.expr:
         """Return a dimension as an expression of its letters."""
@@ -75,14 +75,14 @@ class Symbols:
     def _atom(self, atom: Any) -> ast.expr:
         if isinstance(atom, Letter) and is_name(atom.symbol) and type(atom) is Letter:
             self.letters[atom.symbol] = atom.value
-            return ast.Name(DIM + atom.symbol)
+            return named(DIM + atom.symbol)
         if isinstance(atom, Call) and atom.function in ("floor", "ceil"):
             a, b = map(self._tree, atom.arguments)
             if atom.function == "floor":
                 return ast.BinOp(a, ast.FloorDiv(), b)
             return ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), a), ast.FloorDiv(), b))
         if isinstance(atom, Call) and atom.function in ("min", "max"):
-            return ast.Call(ast.Name(atom.function), [*map(self._tree, atom.arguments)], [])
+            return ast.Call(named(atom.function), [*map(self._tree, atom.arguments)], [])
         if isinstance(atom, Alias):
             return self._tree(atom.definition)
         if isinstance(atom, Group):

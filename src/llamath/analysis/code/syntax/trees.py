@@ -1,6 +1,7 @@
 """`parse`, `fill`, `Rewriter` and `unparse`: the syntax trees of written code.
 
-Trees share their parts and never change: who changes a node makes a new one.
+Trees share their parts and never change: who changes a node makes a new one. Names, attributes and
+the calls that templates make are one tree wherever they occur, so that their text is written once.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ _TEXT = "_text"
 def parse(text: str) -> ast.expr:
     """Return the tree of an expression."""
     if text.isidentifier() and not iskeyword(text):
-        return ast.Name(text)
+        return named(text)
     return ast.parse(text, mode="eval").body
 
 
+named = lru_cache(maxsize=1024)(ast.Name)
+"""Return the tree of a name."""
+
+
+@lru_cache(maxsize=512)
 def part_of(owner: str, path: str) -> ast.expr:
     """Return the tree of an attribute of an attribute: `self.experts[0].up` for `experts.0.up`."""
-    found: ast.expr = ast.Name(owner)
+    found: ast.expr = named(owner)
     for name in path.split(".") if path else ():
         if name.isdigit():
             found = ast.Subscript(found, ast.Constant(int(name)))
