@@ -7,15 +7,15 @@ becomes a parameter of the class (anti-unification).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...core.tree import Block
 from ...utils.named_tuple import NamedTuple
 from .forward_code import Line
 from .recorded_code import Body
-from .symbols import DIM, NUMBER, is_dimension, is_number, outline_of, tag_of
-from .syntax.trees import changed, inner_nodes, is_same, named, parse, unparse, walk
+from .symbols import DIM, SYMBOL, is_dimension, is_number, outline_of, tag_of
+from .syntax.trees import changed, is_same, named, parse, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,18 +163,16 @@ class ClassCode:
         self.parameters = [self.parameters[i] for i in order]
 
     def _find_names(self) -> None:
-        in_forward = names_in(x.tree for x in self.lines)
-        in_init = names_in(x.tree for x in self.attributes)
-        self.names = [*in_init, *in_forward]
-        trees = [x.tree for x in self.lines] if self.parameters else []
-        read = {y.attr for y in walk(trees) if isinstance(y, ast.Attribute)}
+        forward, init = (
+            "\n".join([unparse(x.tree) for x in found]) for found in (self.lines, self.attributes)
+        )
+        read = set(re.findall(r"\.(\w+)", forward)) if self.parameters else ()
         own = {x.name for x in self.attributes}
         # placeholders that forward reads, parameters that it does, and whether any needs the config
-        self.kept_symbols = [x for x in in_forward if x.startswith((DIM, NUMBER))]
+        self.kept_symbols = list(dict.fromkeys(SYMBOL.findall(forward)))
         self.kept_parameters = [x for x in self.parameters if x in read and x not in own]
-        self.needs_config = bool(self.kept_symbols) or any(
-            x == "c" or x.startswith((DIM, NUMBER)) for x in in_init
-        )
+        self.symbols = [*SYMBOL.findall(init), *self.kept_symbols]
+        self.needs_config = bool(self.symbols) or "(c)" in init or "(c, " in init
 
     def made(self, block: Block) -> ast.expr:
         """Return the expression that makes one of its blocks."""
@@ -185,22 +183,6 @@ class ClassCode:
             else:
                 call.args.append(x)
         return call
-
-
-def names_in(trees: Iterable[ast.AST]) -> list[str]:
-    """Return the names in trees, each once, in order."""
-    found: dict[str, None] = {}
-    for x in trees:
-        _add_names(x, found)
-    return list(found)
-
-
-def _add_names(tree: ast.AST, found: dict[str, None]) -> None:
-    if isinstance(tree, ast.Name):
-        found[tree.id] = None
-        return
-    for inner in inner_nodes(tree):
-        _add_names(inner, found)
 
 
 def _general(shapes: list[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import keyword
+import re
 from collections.abc import Iterable
 from functools import reduce
 from typing import Any
@@ -17,6 +18,7 @@ from ..graph.node import Node
 from .syntax.trees import named, parse
 
 DIM, NUMBER = "_dim_", "_number_"
+SYMBOL = re.compile(rf"(?:{DIM}|{NUMBER})\w+")
 
 
 class Symbols:
