@@ -20,7 +20,7 @@ from ..graph.node import FLOAT32, Node, UsedWeight
 from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, iter_nodes, outline_of
+from .symbols import DIM, NUMBER, outline_of
 from .syntax.trees import fill, named, part_of, unparse
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ForwardWriter:
         for i, c in enumerate(calls):
             # the dtype of the model is that of the input
             implied = body.inputs[:1] if c.op == "to_model_dtype" else ()
-            for x in (*iter_nodes(c.arguments.values()), *implied):
+            for x in (*c.inputs, *implied):
                 self._uses.setdefault(id(x), []).append(i)
         for x in body.outputs:
             self._uses.setdefault(id(x), []).append(len(calls))
@@ -281,9 +281,8 @@ class ForwardWriter:
         known = self.body.names.get(id(c.results[0]), (9, ""))
         indent = 8 + 4 + 4 * len(c.results)
         target = known[1] if known[0] == 0 and len(c.results) == 1 else ""
-        inputs = iter_nodes(c.arguments.values())
-        value = self._fitted(lambda: self.expression(c), inputs, indent, target, _hints(c))
-        made = [c, *self._made_inline(inputs)]
+        value = self._fitted(lambda: self.expression(c), c.inputs, indent, target, _hints(c))
+        made = [c, *self._made_inline(c.inputs)]
         used = [r for r in c.results if self._uses.get(id(r))]
         names = [self._name(r, hint) if r in used else "_" for r in c.results]
         if len(names) == 1 and c.op == "add" and _is_sum_of_name(value):
@@ -401,7 +400,7 @@ class ForwardWriter:
         for x in nodes:
             made = self._producer.get(id(x))
             if made is not None and id(made) in self._inline:
-                found += [*self._made_inline(iter_nodes(made.arguments.values())), made]
+                found += [*self._made_inline(made.inputs), made]
         return found
 
     # Fit
@@ -444,7 +443,7 @@ class ForwardWriter:
                 name = hint if hint and hint != "x" else "y"
             has_name = known is not None or c.op == "attention"
             found.append((has_name, code_width(self.value(x)), c, name))
-            self._parts(iter_nodes(c.arguments.values()), found, _hints(c))
+            self._parts(c.inputs, found, _hints(c))
 
     # Shorten
 
@@ -540,7 +539,7 @@ def _hoisted(body: Body) -> list[RecordedCall]:
     calls, uses = list(body.calls), dict[int, int]()
     producer = {id(x): c for c in calls for x in c.results}
     for c in calls:
-        for x in iter_nodes(c.arguments.values()):
+        for x in c.inputs:
             uses[id(x)] = uses.get(id(x), 0) + 1
 
     def name(x: Node) -> str:
@@ -550,7 +549,7 @@ def _hoisted(body: Body) -> list[RecordedCall]:
     for c in list(calls):
         chain, last = [c], c
         while len(last.results) == 1 and last.op in _HOISTED:
-            inputs = iter_nodes(last.arguments.values())
+            inputs = last.inputs
             made = producer.get(id(inputs[0])) if len(inputs) == 1 else None
             if made is None or uses[id(inputs[0])] > 1 or len(made.results) > 1:
                 break

@@ -12,7 +12,7 @@ from ...core.expr import Expr, Letter
 from ..graph.node import Node, UsedWeight
 from .operation_code import USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, is_module
-from .symbols import DIM, iter_nodes
+from .symbols import DIM
 from .syntax.trees import walk
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str], lis
 
 def outline(body: Body) -> Signature:
     """Return what is found at once of a signature: blocks that differ in it have different ones."""
-    uses = (c.op for c in body.calls)
-    inputs = (len(iter_nodes(c.arguments.values())) for c in body.calls)
-    return body.path, *uses, *inputs
+    calls = [(c.op, len(c.inputs), *c.numbers) for c in body.calls]
+    return body.path, *calls
 
 
 def mentioned(lines: Iterable[Line]) -> set[str]:

@@ -84,6 +84,7 @@ class ModelWriter:
         # by how they are made, with the parts whose identity says that
         self._trees: dict[tuple[Any, ...], tuple[ast.expr, Any]] = {}
         self._sizes: dict[int, int] = {}
+        self._shapes: dict[tuple[int, ...], tuple[str, Any]] = {}  # by sizes, which it keeps
         self._axes: dict[int, tuple[Any, str, str]] = {}  # by size, which it keeps
         self._made_parts: dict[int, tuple[ast.expr, str]] = {}  # by part, with its comment
         self._reads: dict[int, tuple[str, ...]] = {}
@@ -110,6 +111,12 @@ class ModelWriter:
 
     def shape(self, shape: Any) -> str:
         """Return a shape in letters and in numbers; in letters alone if it is (B, T, d)."""
+        key = tuple(map(id, shape))
+        if key not in self._shapes:
+            self._shapes[key] = self._shape(shape), shape
+        return self._shapes[key][0]
+
+    def _shape(self, shape: Any) -> str:
         axes = [self._axes.get(id(x)) or self._axis(x) for x in shape]
         letters, numbers = [x for _, x, _ in axes], [x for _, _, x in axes]
         text = f"({', '.join(letters)})"

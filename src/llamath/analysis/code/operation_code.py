@@ -220,8 +220,9 @@ def _concat(e: ForwardWriter, a: Arguments) -> ast.expr:
 
 
 def _is_like(x: Any, y: Any) -> bool:
-    pairs = zip(x.shape[:-1], y.shape[:-1], strict=False)
-    return len(x.shape) == len(y.shape) and all(a is b or a.symbol == b.symbol for a, b in pairs)
+    if x is y or len(x.shape) != len(y.shape):
+        return x is y
+    return all(a is b or a.symbol == b.symbol for a, b in zip(x.shape[:-1], y.shape, strict=False))
 
 
 def _read_cache(e: ForwardWriter, a: Arguments) -> ast.expr:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
-from ..graph.node import Node
 from .syntax.trees import named, parse
 
 DIM, NUMBER = "_dim_", "_number_"
@@ -142,14 +140,3 @@ def outline_of(x: Any) -> Any:
 def tag_of(name: str) -> str:
     """Return the tag of a number."""
     return name.removeprefix(NUMBER).rpartition("_")[0]
-
-
-def iter_nodes(values: Iterable[Any]) -> list[Node]:
-    """Return the nodes among arguments, those in sequences included."""
-    found: list[Node] = []
-    for x in values:
-        if isinstance(x, Node):
-            found.append(x)
-        elif isinstance(x, tuple | list):
-            found += iter_nodes(x)
-    return found
