@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
-from .syntax.trees import named, parse
+from .syntax.trees import OUTLINE, named, parse
 
 DIM, NUMBER = "_dim_", "_number_"
 SYMBOL = re.compile(rf"(?:{DIM}|{NUMBER})\w+")
@@ -134,7 +134,11 @@ def outline_of(x: Any) -> Any:
     if kind is ast.BinOp and is_dimension(x):
         return "number"
     own = vars(x)
-    return kind, *[outline_of(own.get(name)) for name in x._fields if name != "ctx"]
+    kept = own.get(OUTLINE)
+    if kept is None:
+        inner = [outline_of(own.get(name)) for name in x._fields if name != "ctx"]
+        kept = own[OUTLINE] = kind, *inner
+    return kept
 
 
 def tag_of(name: str) -> str:

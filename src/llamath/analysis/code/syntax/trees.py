@@ -15,8 +15,8 @@ from operator import is_not, itemgetter
 from typing import Any, TypeVar
 
 N = TypeVar("N", bound=ast.AST)
-_TEXT = "_text"
-"""Attribute of a call with its text, which it keeps."""
+_TEXT, OUTLINE = "_text", "_outline"
+"""Attributes of a node with its text, and with what is said of it, which it keeps."""
 
 
 @lru_cache(maxsize=512)
@@ -49,6 +49,7 @@ def changed(node: N, **fields: Any) -> N:
     into = vars(made)
     into.update(vars(node), **fields)
     into.pop(_TEXT, None)
+    into.pop(OUTLINE, None)
     return made
 
 
@@ -152,7 +153,7 @@ def _filler_or_none(node: Any, names: frozenset[str]) -> _Filler | None:
     if not fields:
         return None
     kind: type[ast.AST] = type(node)
-    own = {k: v for k, v in vars(node).items() if k != _TEXT}
+    own = {k: v for k, v in vars(node).items() if k not in (_TEXT, OUTLINE)}
 
     def filled(values: Mapping[str, Any]) -> Any:
         made = kind.__new__(kind)
