@@ -62,16 +62,19 @@ class ClassCode:
         self.arguments: dict[int, list[ast.expr]] = {id(x.block): [] for x in variants}
         self._holes: dict[tuple[str, ...], str] = {}
         self.attributes = [
-            self._merged_attribute(i, [x.attributes[i] for x in variants])
-            for i in range(len(variants[0].attributes))
+            self._merged_attribute(list(found))
+            for found in zip(*[x.attributes for x in variants], strict=True)
         ]
         self.lines = [
-            self._merged_line([x.lines[i] for x in variants]) for i in range(len(variants[0].lines))
+            self._merged_line(list(found))
+            for found in zip(*[x.lines for x in variants], strict=True)
         ]
         self._sort_parameters()
         self._find_names()
 
-    def _merged_attribute(self, _: int, found: list[Attribute]) -> Attribute:
+    def _merged_attribute(self, found: list[Attribute]) -> Attribute:
+        if len(found) == 1:
+            return found[0]
         name = found[0].name
         weights = tuple(dict.fromkeys(y for x in found for y in x.weights))
         tree = self._merge([x.tree for x in found], name, in_forward=False)
@@ -83,6 +86,8 @@ class ClassCode:
         return Attribute(name, tree, first, weights)
 
     def _merged_line(self, found: list[Line]) -> Line:
+        if len(found) == 1:
+            return found[0]
         tree = self._merge([x.tree for x in found], "value", in_forward=True)
         comment = found[0].comment
         if len({x.comment for x in found}) > 1:

@@ -12,8 +12,8 @@ from ...core.expr import Expr, Letter
 from ..graph.node import Node, UsedWeight
 from .operation_code import USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, is_module
-from .symbols import DIM
-from .syntax.trees import walk
+from .symbols import DIM, SYMBOL
+from .syntax.trees import unparse
 
 if TYPE_CHECKING:
     from .forward_code import Line
@@ -42,8 +42,7 @@ def mentioned(lines: Iterable[Line]) -> set[str]:
     found = set()
     for x in lines:
         found.update(re.findall(r"\w+", x.comment))
-        names = (getattr(y, "id", "") for y in walk(x.tree))
-        found.update(y.removeprefix(DIM) for y in names if y.startswith(DIM))
+        found.update(y.removeprefix(DIM) for y in SYMBOL.findall(unparse(x.tree)))
     return found
 
 
