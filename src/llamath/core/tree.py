@@ -311,15 +311,21 @@ def tie(block: B, path: str) -> B:
     return block.replace(**changes)
 
 
-def iter_stacks(block: Block) -> Iterator[Stack]:
-    """Yield every Stack inside a block, at any depth."""
-    for _, child in block.children:
-        if isinstance(child, Block):
-            yield from iter_stacks(child)
-        elif not isinstance(child, Weight):
-            yield child
-            for x, _ in child.distinct():
-                yield from iter_stacks(x)
+def iter_stacks(*blocks: Block) -> Iterator[Stack]:
+    """Yield every Stack inside of blocks, at any depth; one that is in several places once."""
+    todo: list[Block | Stack] = [*reversed(blocks)]
+    seen: set[int] = set()
+    while todo:
+        x = todo.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, Stack):
+            yield x
+            inner: list[Block | Stack] = [y for y, _ in x.distinct()]
+        else:
+            inner = [y for _, y in x.children if not isinstance(y, Weight)]
+        todo += reversed(inner)
 
 
 class FoldedBlock(NamedTuple):

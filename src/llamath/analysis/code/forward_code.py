@@ -55,10 +55,11 @@ class Line:
         """Its statement without numbers and dimensions."""
         return outline_of(self.tree) if self._same is None else self._same.outline
 
-    def with_kinds(self, kinds: Mapping[str, str]) -> Line:
-        """Return the line that uses blocks of other types."""
+    def moved(self, place: str, other: str, kinds: Mapping[str, str]) -> Line:
+        """Return the line of a block at another place, that uses blocks of other types."""
         operations = [kinds.get(x, x) for x in self.operations]
-        made = Line(self.tree, self.comment, operations, self.weights)
+        weights = [other + x.removeprefix(place) for x in self.weights]
+        made = Line(self.tree, self.comment, operations, weights)
         made._same = self
         return made
 

@@ -34,7 +34,7 @@ def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str], lis
 def outline(body: Body) -> Signature:
     """Return what is found at once of a signature: blocks that differ in it have different ones."""
     calls = [(c.op, len(c.inputs), *c.numbers) for c in body.calls]
-    return body.path, *calls
+    return (bool(body.path), *calls)
 
 
 def mentioned(lines: Iterable[Line]) -> set[str]:
@@ -62,7 +62,7 @@ class _Reader:
         body = self._body
         # templates of these read any field of the block
         own = id(body.block) if any(c.op in USES for c in body.calls) else 0
-        found: list[Any] = [type(body.block).__name__, body.path, own]
+        found: list[Any] = [type(body.block).__name__, own]
         found.append(self._values(body.inputs))
         for c in body.calls:
             found += (c.op, c.remark, tuple(c.arguments), self._values(c.arguments.values()))
@@ -88,9 +88,9 @@ class _Reader:
                 self._known[id(x)] = self._size(x)
             return self._known[id(x)]
         if isinstance(x, UsedWeight):
-            return x.path, self._values(x.shape)
+            return self._inside(x.path), self._values(x.shape)
         if isinstance(x, Placed):
-            return self._block(x) if is_module(x.block) else (x.path, id(x.block))
+            return self._block(x) if is_module(x.block) else (self._inside(x.path), id(x.block))
         if isinstance(x, NamedFloat | NamedInt):
             return x.tag, x
         if isinstance(x, tuple | list):
@@ -114,7 +114,13 @@ class _Reader:
         own = x.block
         if not is_module(own):
             self.kinds.append(type(own).__name__)
-            return x.path, self._model.reads(own)
+            return self._inside(x.path), self._model.reads(own)
         plain = (getattr(own, name, None) for name in ("eps", "offset", "scale"))
         parts = tuple([name for name, _ in own.children])
-        return x.path, type(own).__name__, parts, self._values(plain), self._model.reads(own)
+        path, reads = self._inside(x.path), self._model.reads(own)
+        return path, type(own).__name__, parts, self._values(plain), reads
+
+    def _inside(self, path: str) -> tuple[bool, str]:
+        """Return a path without that of the block, and whether it begins with it."""
+        own = self._body.path
+        return path.startswith(own), path.removeprefix(own)

@@ -43,17 +43,20 @@ class _Written(NamedTuple):
     letters: list[str]
     kinds: list[str]
 
-    def lines(self, letters: list[str], kinds: list[str]) -> list[Line] | None:
-        """Return the lines of a forward pass of the same signature; None if they are others."""
+    def lines(self, path: str, letters: list[str], kinds: list[str]) -> list[Line] | None:
+        """Return the lines of a forward pass of the same signature, of the block at a path; None
+        if they are others.
+        """
         others = [x for x, y in zip(self.letters, letters, strict=True) if x != y]
         if others and not mentioned(self.forward.lines).isdisjoint(others):
             return None
-        if kinds == self.kinds:
+        own = self.forward.body.path
+        if path == own and kinds == self.kinds:
             return self.forward.lines
         found = dict(zip(self.kinds, kinds, strict=True))
         if any(found[x] != y for x, y in zip(self.kinds, kinds, strict=True)):
             return None
-        return [x.with_kinds(found) for x in self.forward.lines]
+        return [x.moved(own, path, found) for x in self.forward.lines]
 
 
 _OTHER_CACHES = ("causal_conv", "selective_scan", "ssm_scan", "gated_delta_rule")
@@ -402,11 +405,12 @@ class ModelWriter:
 
     def _forward(self, body: Body, *, alone: bool) -> tuple[list[str], list[Line]]:
         """Return the inputs and lines of the forward pass of a block; those that differ only in
-        letters which they do not mention, or in the types of their blocks, are written once.
+        letters which they do not mention, in the types of their blocks or in their places, are
+        written once.
         """
         key, letters, kinds = ((), [], []) if alone else signature(body, self)
         known = self._forwards.get(key)
-        lines = None if known is None else known.lines(letters, kinds)
+        lines = None if known is None else known.lines(body.path, letters, kinds)
         if known is not None and lines is not None:
             return known.forward.inputs, lines
         forward = ForwardWriter(body, self)
