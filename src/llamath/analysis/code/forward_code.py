@@ -333,7 +333,10 @@ class ForwardWriter:
         other = self._holders.get(name)
         if other is None or other == id(x):
             return True
-        return self._last_use(other) <= self._position[id(self.call)]
+        last = self._last_uses.get(other)
+        if last is None:
+            last = self._last_use(other)
+        return last <= self._position[id(self.call)]
 
     def _write_layers(self, c: RecordedCall) -> None:
         self.call = c
@@ -384,8 +387,6 @@ class ForwardWriter:
 
     def _last_use(self, node: int) -> int:
         """Return the position of the last line that uses a node, or an expression with it."""
-        if node in self._last_uses:
-            return self._last_uses[node]
         last, calls = -1, self.body.calls
         for i in self._uses.get(node, ()):
             if i < len(calls) and id(calls[i]) in self._inline:

@@ -54,9 +54,9 @@ class _Reader:
         self._model = model
         self.letters: dict[str, int] = {}
         self.kinds: list[str] = []
-        self._nodes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
-        self._known: dict[int, Any] = {}  # of expressions
+        self._known: dict[int, Any] = {}  # of nodes and expressions
+        self._count = 0  # of nodes
 
     def read(self) -> Signature:
         body = self._body
@@ -75,18 +75,19 @@ class _Reader:
 
     def _value(self, x: Any) -> Any:
         kind = type(x)
-        if kind is Node:
-            known = self._nodes.get(id(x))
+        if kind is Node or kind is Expr:
+            known = self._known.get(id(x))
             if known is not None:
                 return known
-            self._nodes[id(x)] = len(self._nodes)
+        if kind is Node:
+            self._count += 1
+            self._known[id(x)] = self._count
             return self._body.names.get(id(x)), x.width, self._values(x.shape)
         if kind in _PLAIN:
             return kind, x
         if isinstance(x, Expr):
-            if id(x) not in self._known:
-                self._known[id(x)] = self._size(x)
-            return self._known[id(x)]
+            known = self._known[id(x)] = self._size(x)
+            return known
         if isinstance(x, UsedWeight):
             return self._inside(x.path), self._values(x.shape)
         if isinstance(x, Placed):

@@ -250,6 +250,10 @@ def _text(x: Any, outer: int = _TEST) -> str:
     return _WRITERS[type(x)](x, outer)
 
 
+def _texts(found: list[Any]) -> list[str]:
+    return [x.id if type(x) is ast.Name else _WRITERS[type(x)](x, _TEST) for x in found]
+
+
 def _bracketed(text: str, level: int, outer: int) -> str:
     return f"({text})" if outer > level else text
 
@@ -266,21 +270,20 @@ def _attribute(x: ast.Attribute, _: int) -> str:
 def _call(x: ast.Call, _: int) -> str:
     kept: str | None = vars(x).get(_TEXT)
     if kept is None:
-        given = [_text(y) for y in x.args]
-        given += [
-            f"{y.arg}={_text(y.value)}" if y.arg else f"**{_text(y.value)}" for y in x.keywords
-        ]
+        given = _texts(x.args)
+        for y in x.keywords:
+            given.append(f"{y.arg}={_text(y.value)}" if y.arg else f"**{_text(y.value)}")
         kept = vars(x)[_TEXT] = f"{_text(x.func, _ATOM)}({', '.join(given)})"
     return kept
 
 
 def _tuple(x: ast.Tuple, outer: int) -> str:
-    inside = ", ".join([_text(y) for y in x.elts]) + "," * (len(x.elts) == 1)
+    inside = ", ".join(_texts(x.elts)) + "," * (len(x.elts) == 1)
     return _bracketed(inside, _TUPLE, outer) if inside else "()"
 
 
 def _list(x: ast.List, _: int) -> str:
-    return f"[{', '.join([_text(y) for y in x.elts])}]"
+    return f"[{', '.join(_texts(x.elts))}]"
 
 
 def _subscript(x: ast.Subscript, _: int) -> str:
