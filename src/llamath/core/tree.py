@@ -17,7 +17,6 @@ from ..utils.record_type import Record
 from .expr import Expr, product
 
 X = TypeVar("X")
-B = TypeVar("B", bound="Block")
 Role = Literal["matmul", "lookup", "scale", "bias"]
 
 
@@ -293,6 +292,9 @@ def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
     return Stack(*runs, count_dim=count_dim)
 
 
+B = TypeVar("B", bound=Block)
+
+
 def tie(block: B, path: str) -> B:
     """Return a block whose weights share the values of those of the block at this path, as where
     layers share one block.
@@ -538,17 +540,11 @@ def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
 def _with_prefix(
     prefix: str, inner: Sequence[Folded], group: tuple[str, str], times: tuple[int, int]
 ) -> list[Folded]:
+    n, n_active = times
+    groups = {own: _resolve_group(own, group) for own in {x.group for x in inner}}
     return [
-        Folded(
-            f"{prefix}.{x.pattern}",
-            x.weight,
-            _resolve_group(x.group, group),
-            times[0] * x.copies,
-            times[1] * x.active,
-            x.split,
-            x.num_experts,
-        )
-        for x in inner
+        Folded(f"{prefix}.{path}", weight, groups[own], n * k, n_active * active, split, experts)
+        for path, weight, own, k, active, split, experts in inner
     ]
 
 

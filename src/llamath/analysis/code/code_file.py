@@ -183,7 +183,7 @@ class FileWriter:
 
     def _dimension(self, x: int) -> str:
         tree = self._code.symbols.dimension(x)
-        return re.sub(DIM, "c.", unparse(tree))
+        return unparse(tree).replace(DIM, "c.")
 
     # The file
 
@@ -487,6 +487,8 @@ class FileWriter:
 
     def attribute(self, block: Block, name: str) -> str:
         """Return the name of an attribute of a block's class."""
+        if not self._attributes:
+            return name
         return self._attributes.get((str(self._code.class_name(block)), name), name)
 
     def path(self, pattern: str) -> str:

@@ -136,10 +136,10 @@ class ForwardWriter:
             return self.model.symbols.dimension(x)
         if isinstance(x, Power):
             return self.model.symbols.power(x)
-        if isinstance(x, NamedFloat | NamedInt):
+        if isinstance(x, (NamedFloat, NamedInt)):
             plain = float(x) if isinstance(x, float) else int(x)
             return self.model.symbols.number(plain, x.tag)
-        if isinstance(x, tuple | list):
+        if isinstance(x, (tuple, list)):
             return self.model.tuple_of([self.value(y) for y in x])
         return ast.Constant(x)
 

@@ -92,9 +92,9 @@ class _Reader:
             return self._inside(x.path), self._values(x.shape)
         if isinstance(x, Placed):
             return self._block(x) if is_module(x.block) else (self._inside(x.path), id(x.block))
-        if isinstance(x, NamedFloat | NamedInt):
+        if isinstance(x, (NamedFloat, NamedInt)):
             return x.tag, x
-        if isinstance(x, tuple | list):
+        if isinstance(x, (tuple, list)):
             return self._values(x)
         return id(x)
 

@@ -392,7 +392,11 @@ class ModelWriter:
     def _variant(self, body: Body, *, alone: bool) -> Variant:
         attributes = []
         for name, child in body.block.children:
-            if isinstance(child, RMSNorm | LayerNorm) and child.weight is None and is_module(child):
+            if (
+                isinstance(child, (RMSNorm, LayerNorm))
+                and child.weight is None
+                and is_module(child)
+            ):
                 continue
             path = f"{body.path}.{name}" if body.path else name
             weights: tuple[str, ...] = (path,) if isinstance(child, Weight) else ()

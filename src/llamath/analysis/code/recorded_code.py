@@ -135,7 +135,7 @@ class RecordedCall:
     @property
     def numbers(self) -> list[float]:
         """The numbers among its arguments that have the names of fields."""
-        return [x for x in self.arguments.values() if isinstance(x, NamedInt | NamedFloat)]
+        return [x for x in self.arguments.values() if isinstance(x, (NamedInt, NamedFloat))]
 
 
 class Body:
@@ -292,15 +292,15 @@ def _are_alike(some: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
 def _nodes_in(values: Iterable[Any]) -> list[Node]:
     found: list[Node] = []
     for x in values:
-        if isinstance(x, Node):
+        if type(x) is Node:
             found.append(x)
-        elif isinstance(x, tuple | list):
+        elif isinstance(x, (tuple, list)):
             found += _nodes_in(x)
     return found
 
 
 def _results(result: Any) -> tuple[Node, ...]:
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 @cache

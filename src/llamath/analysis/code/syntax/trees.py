@@ -7,7 +7,6 @@ the calls that templates make are one tree wherever they occur, so that their te
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
@@ -309,7 +308,9 @@ def _sign(x: ast.UnaryOp, outer: int) -> str:
 
 def _binary(x: ast.BinOp, outer: int) -> str:
     if isinstance(x.op, ast.Pow):
-        exponent = re.sub(r"\((-[\d.]+)\)", r"\1", _text(x.right, _POWER))
+        exponent = _text(x.right, _POWER)
+        if isinstance(x.right, ast.UnaryOp) and isinstance(x.right.operand, ast.Constant):
+            exponent = exponent.removeprefix("(").removesuffix(")")
         return _bracketed(f"{_text(x.left, _ATOM)} ** {exponent}", _POWER, outer)
     sign, level = _OPERATORS[type(x.op)]
     return _bracketed(f"{_text(x.left, level)} {sign} {_text(x.right, level + 1)}", level, outer)
