@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 ENGINE := $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 
-.PHONY: demo counted compiler test test-fast test-all lint format docs bench fuzz sanitize release lock browser web wasm site clean
+.PHONY: demo counted compiler test test-fast test-all lint types style page-style format docs bench fuzz sanitize release lock browser web wasm site clean
 demo: compiler
 	@$(MAKE) --no-print-directory -j 2 $(VENV)/.native counted
 	@test -f $(VENV)/.native || { echo 'Installing torch (about 200 MB) instead of the native engine'; $(PIP) install $(PINS) torch numpy; }
@@ -61,21 +61,24 @@ test-all: $(VENV)/.oracles $(VENV)/.engine browser compiler
 	$(BIN)/python -m pytest -n 2 --dist worksteal --all $(PYTEST)
 	$(MAKE) fuzz
 
+# What is generated and kept: each tool compares it with what it would write
+GENERATED := docs family_forms conformance accuracy config_reference lock native_header wasm signatures package_files
+
 lint: $(VENV)/.oracles $(VENV)/.engine
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync style types page-style $(GENERATED:%=current-%)
+
+types:
+	$(BIN)/mypy
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(ENGINE)
-	$(BIN)/mypy
-	$(BIN)/python tools/lock.py --check
-	$(BIN)/python tools/native_header.py --check
-	$(BIN)/python tools/wasm.py --check
-	$(BIN)/python tools/signatures.py --check
-	$(BIN)/python tools/package_files.py --check
-	$(BIN)/python tools/docs.py --check
-	$(BIN)/python tools/config_reference.py --check
-	$(BIN)/python tools/family_forms.py --check
-	$(BIN)/python tools/accuracy.py --check
-	$(BIN)/python tools/conformance.py --check
+
+current-%:
+	$(BIN)/python tools/$*.py --check
+
+page-style:
 	@if command -v npm >/dev/null && (cd web && npm ci --silent); then cd web && npx prettier --check --log-level warn . && npx tsc && node build.mjs --check; \
 	else echo 'The page is not checked: npm or its packages are not there. A test compares its sources with the sum kept beside it.'; fi
 

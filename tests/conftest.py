@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import io
 import json
 import os
@@ -10,9 +11,9 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from support.each_case import chosen
 from support.typed_commands import Answer, Typed
 
 gc.set_threshold(20_000, 20, 50)  # most garbage of tests is in no cycle
@@ -108,6 +110,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="WORD",
         help="of each configuration, run the checks whose names contain WORD",
     )
+    parser.addoption(
+        "--case",
+        metavar="WORD",
+        help="of tests with many small cases, run those whose names contain WORD",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out the small cases that were not asked for."""
+    chosen[:] = filter(None, [config.getoption("--case")])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -125,13 +137,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--all"):
         items[:] = [x for x in items if x.get_closest_marker("release") is None]
     for item in items:
-        code = getattr(getattr(item, "function", None), "__code__", None)
+        code = getattr(inspect.unwrap(getattr(item, "function", item)), "__code__", None)
         if (
             is_in_slow_file(item.path)
             or (code is not None and uses_heavy(code))
             or item.get_closest_marker("transformers")
         ):
             item.add_marker("slow")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Send what the process that prints needs, of five messages for a test that passes one: each
+    costs as much as a small test.
+    """
+    options = session.config.option
+    if options.xmlpath is None and options.durations is None:
+        for plugin in session.config.pluginmanager.get_plugins():
+            if type(plugin).__name__ == "WorkerInteractor":
+                plugin.sendevent = partial(_send_needed, plugin.sendevent)
+
+
+def _send_needed(send: Callable[..., None], name: str, **facts: Any) -> None:
+    """Send neither that a test begins and ends, nor that its fixtures were made and taken down."""
+    report = facts.get("data", {})
+    passed = report.get("outcome") == "passed" and report.get("when") != "call"
+    if name not in ("logstart", "logfinish") and not (name == "testreport" and passed):
+        send(name, **facts)
 
 
 _lasting: set[str] = set()

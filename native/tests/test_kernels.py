@@ -40,6 +40,7 @@ from kernel_library import (
 )
 from llamath.native.library_cache import cached_library
 from llamath_native import build
+from support.each_case import each
 
 pytestmark = pytest.mark.slow
 PATHS = ("reference", *build.PATHS.get(build.machine(), ("generic",)))
@@ -216,8 +217,8 @@ def error(found: np.ndarray, x: np.ndarray, w: np.ndarray) -> float:
 # Products
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=TYPES.get)
-@pytest.mark.parametrize("precision", (EXACT, FAST), ids=("exact", "fast"))
+@each("kind", TYPES, ids=TYPES.get)
+@each("precision", (EXACT, FAST), ids=("exact", "fast"))
 def test_products_of_every_type_and_number_of_rows(
     lib: Library, rng: np.random.Generator, kind: int, precision: int
 ) -> None:
@@ -698,8 +699,8 @@ ATTENTION = {
 }
 
 
-@pytest.mark.parametrize("kind", (F32, BF16, F16), ids=TYPES.get)
-@pytest.mark.parametrize("case", ATTENTION)
+@each("kind", (F32, BF16, F16), ids=TYPES.get)
+@each("case", ATTENTION)
 def test_attention(lib: Library, rng: np.random.Generator, case: str, kind: int) -> None:
     options = ATTENTION[case]
     for past, tokens in ((0, 1), (0, 19), (11, 1), (30, 37), (1300, 1)):

@@ -14,6 +14,7 @@ from llamath.analysis.graph.walkthrough import decode_graph, prompt_graph, reads
 from llamath.render.svg.block_layout import layout_block
 from llamath.render.svg.block_svg import block_svg
 from llamath.render.svg.svg_shapes import truncate_text
+from support.each_case import each
 from support.reference_data import TINY, tiny_configs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,7 +27,7 @@ def tiny_config_params() -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("config", tiny_config_params())
+@each("config", tiny_config_params())
 @pytest.mark.slow
 def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import llamath
 from llamath.cli import cli
 from llamath.utils.errors import safe
+from support.each_case import each
 
 GOOD: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
@@ -85,7 +86,7 @@ def test_non_config_files_are_refused(data: bytes, message: str, tmp_path: Path)
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+@each(("change", "message"), CHANGES.values(), ids=CHANGES)
 def test_invalid_configs_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(llamath.LlamathError) as error:
         llamath.load({**GOOD, **change})

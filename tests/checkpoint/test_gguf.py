@@ -31,6 +31,7 @@ from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFi
 from llamath.utils.errors import FormatError, safe
 from support import hostile_gguf
 from support.cost_limits import within_calls
+from support.each_case import each
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid
 from support.release import usual
 
@@ -208,7 +209,7 @@ def test_types_equal_the_gguf_package() -> None:
 # hostile files
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 @pytest.mark.slow
 def test_hostile_files_are_refused_with_their_code(name: str) -> None:
     code, make = HOSTILE[name]

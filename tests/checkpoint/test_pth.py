@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
+from llamath.checkpoint.formats.torch_files import pickle_reader
 from llamath.checkpoint.formats.torch_files.torch_checkpoint import (
     FIRST_WINDOW,
     MAX_PICKLE_BYTES,
@@ -31,6 +32,7 @@ from llamath.checkpoint.formats.torch_files.torch_checkpoint import (
 from llamath.utils.errors import FormatError
 from support import hostile_pth
 from support.cost_limits import within_calls
+from support.each_case import each
 from support.hostile_pth import (
     APPEND,
     BUILD,
@@ -514,7 +516,7 @@ def test_old_tensor_rebuild_function_is_supported() -> None:
 # hostile files
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_a_hostile_file_is_refused(name: str) -> None:
     data, code = HOSTILE[name]
     error = within_calls(20_000_000, lambda: refusal(data))
@@ -529,14 +531,21 @@ def test_there_are_many_hostile_files() -> None:
 
 
 def test_hostile_files_use_memory_in_proportion() -> None:
-    slow = {"5 million opcodes"}
     for name, (data, _) in HOSTILE.items():
-        if name not in slow:
-            tracemalloc.start()
-            refusal(data)
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert peak < 200_000 + 100 * len(data), name
+        tracemalloc.start()
+        refusal(data)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 200_000 + 100 * len(data), name
+
+
+def test_opcodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 million are allowed; a file with as many takes seconds, so that one has 10,000 here."""
+    assert pickle_reader._MAX_OPCODES == 1 << 22
+    monkeypatch.setattr(pickle_reader, "_MAX_OPCODES", 10_000)
+    many, fewer = (zipped(stream(LIST + (NONE + APPEND) * n)) for n in (5_000, 4_990))
+    assert refusal(many).code == "limit"
+    assert getattr(attempt(fewer), "code", "") != "limit"
 
 
 def test_nothing_is_imported_opened_or_run(tmp_path: Path) -> None:

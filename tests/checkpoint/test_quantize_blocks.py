@@ -14,6 +14,7 @@ from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.ggml_values import dequantize_ggml
 from llamath.conversion.quantize_blocks import QUANTIZERS, quantize_blocks
 from llamath.utils.errors import ConvertError
+from support.each_case import each
 from support.quantizer_inputs import quantizer_inputs
 
 EXPECTED = json.loads((Path(__file__).parents[1] / "golden" / "ggml_quantized.json").read_text())[
@@ -23,8 +24,8 @@ EXPECTED = json.loads((Path(__file__).parents[1] / "golden" / "ggml_quantized.js
 INPUTS = dict(quantizer_inputs())
 
 
-@pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("kind", QUANTIZERS)
+@each("name", INPUTS)
+@each("kind", QUANTIZERS)
 @pytest.mark.slow
 def test_blocks_equal_those_of_llama_cpp(kind: str, name: str) -> None:
     assert (
@@ -39,10 +40,8 @@ def test_every_type_and_input_has_an_expected_digest() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q5_0", "Q5_1"])
-@pytest.mark.parametrize(
-    "name", [x for x in INPUTS if not x.startswith(("negative zeros", "sparse, signed"))]
-)
+@each("kind", ["Q8_0", "Q4_0", "Q5_0", "Q5_1"])
+@each("name", [x for x in INPUTS if not x.startswith(("negative zeros", "sparse, signed"))])
 @pytest.mark.slow
 def test_blocks_equal_those_of_the_gguf_package(name: str, kind: str) -> None:
     """Scales and minimums of blocks with −0 have another sign in the gguf package: ours is llama.cpp's."""

@@ -22,6 +22,7 @@ from llamath.checkpoint.quantization.format_names import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli
 from support.csv_tables import csv_rows
+from support.each_case import each
 from support.reference_data import multimodal_configs, tiny_configs, truth
 from support.sparse_checkpoints import write_safetensors
 
@@ -52,7 +53,7 @@ def tensors_of(config: Mapping[str, Any]) -> list[QuantizedTensor]:
 EXPORTS = {x["name"]: x for x in truth("modelopt_exports.jsonl")}
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@each("name", EXPORTS)
 @pytest.mark.slow
 def test_tensors_are_those_that_modelopt_exports(name: str) -> None:
     """Its own names, dtypes and shapes, from the section in config.json and from hf_quant_config.json."""
@@ -382,7 +383,7 @@ def test_every_family_has_the_bytes_of_its_tensors(
         assert len({x.name for x in found}) == len(found)
 
 
-@pytest.mark.parametrize("config", multimodal_configs())
+@each("config", multimodal_configs())
 @pytest.mark.slow
 def test_weights_of_multimodal_models_have_the_bytes_of_their_tensors(
     config: dict[str, Any],

@@ -21,6 +21,7 @@ from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.utils.errors import FormatError, safe
 from support import hostile_safetensors
 from support.cost_limits import peak_bytes, within_calls
+from support.each_case import each
 from support.hostile_safetensors import entry, file, header, mutants, valid
 from support.release import usual
 
@@ -178,7 +179,7 @@ def test_header_is_read_in_two_reads() -> None:
 # hostile files
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 @pytest.mark.slow
 def test_a_hostile_file_is_refused(name: str) -> None:
     code, make = HOSTILE[name]

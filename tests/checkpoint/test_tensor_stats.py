@@ -13,6 +13,7 @@ from llamath.checkpoint import tensor_stats  # noqa: E402
 from llamath.checkpoint.formats.dtypes import DTYPES, GGML  # noqa: E402
 from llamath.checkpoint.formats.manifest import Tensor  # noqa: E402
 from llamath.checkpoint.tensor_stats import FileScan, TensorStats  # noqa: E402
+from support.each_case import each  # noqa: E402
 
 TORCH_TYPES = {
     "F64": torch.float64,
@@ -42,9 +43,9 @@ def stats_of(
     return stats
 
 
-@pytest.mark.parametrize("dtype", TORCH_TYPES)
-@pytest.mark.parametrize("shape", [(23, 48), (5, 3, 16), (7, 9), (1000,), (40, 3)])
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
+@each("dtype", TORCH_TYPES)
+@each("shape", [(23, 48), (5, 3, 16), (7, 9), (1000,), (40, 3)])
+@each("scale", [1.0, 1e-3])
 def test_counts_and_norms_equal_those_of_torch(
     dtype: str, shape: tuple[int, ...], scale: float
 ) -> None:

@@ -17,6 +17,7 @@ from llamath.cli import cli
 from llamath.hardware import Device
 from llamath.utils.errors import LlamathError
 from support.csv_tables import csv_rows
+from support.each_case import each
 
 DEVICES = {x.name: x for x in hardware.devices()}
 KNOWN = {x.name: x for x in hardware.find_devices().gpus}
@@ -126,7 +127,7 @@ def test_required_device_is_found(name: str) -> None:
     assert hardware.find_device(name).source
 
 
-@pytest.mark.parametrize(("name", "units", "each", "clock"), CLOCKED)
+@each(("name", "units", "each", "clock"), CLOCKED)
 def test_peak_flops_are_units_times_clock(name: str, units: int, each: int, clock: int) -> None:
     flops = hardware.find_device(name).flops
     assert (flops.get("bf16") or flops["fp16"]) == pytest.approx(
@@ -134,12 +135,12 @@ def test_peak_flops_are_units_times_clock(name: str, units: int, each: int, cloc
     )
 
 
-@pytest.mark.parametrize(("name", "bits", "rate"), WIRED)
+@each(("name", "bits", "rate"), WIRED)
 def test_bandwidth_is_bus_width_times_rate(name: str, bits: int, rate: float) -> None:
     assert hardware.find_device(name).bandwidth == pytest.approx(bits / 8 * rate * 1e9, rel=0.025)
 
 
-@pytest.mark.parametrize("device", DEVICES.values(), ids=list(DEVICES))
+@each("device", DEVICES.values(), ids=list(DEVICES))
 def test_device_figures_are_consistent(device: Device) -> None:
     flops = device.flops
     assert 0.9 * device.nominal < device.memory <= device.nominal or device.vendor == "Apple"
@@ -354,7 +355,7 @@ OTHERWISE = {"B300": 270, "B200": 180}
 """Sizes as sold, where the list has those of the memory chips."""
 
 
-@pytest.mark.parametrize("entry", LISTED, ids=[x["name"] for x in LISTED])
+@each("entry", LISTED, ids=[x["name"] for x in LISTED])
 def test_listed_hardware_is_known_with_its_sizes(entry: dict[str, Any]) -> None:
     name = entry["name"]
     sizes = [x for x in entry["memory_gb"] if x not in NOT_SOLD.get(name, ())]

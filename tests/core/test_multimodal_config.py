@@ -9,6 +9,7 @@ import pytest
 
 import llamath
 from llamath.analysis.graph.image_pass import Images, image_pass
+from support.each_case import each
 from support.reference_data import multimodal_configs
 
 TEXT = {
@@ -25,7 +26,7 @@ LLAVA: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("config", multimodal_configs())
+@each("config", multimodal_configs())
 @pytest.mark.slow
 def test_every_multimodal_model_survives_pickling(config: dict[str, Any]) -> None:
     model = llamath.load(config)

@@ -15,6 +15,7 @@ import pytest
 import llamath
 from llamath.cli.command_group import GROUPS
 from llamath.cli.wording import command_of
+from support.each_case import each
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 
@@ -22,7 +23,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 PUBLIC = dir(llamath)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@each("name", PUBLIC)
 def test_public_name_is_documented(name: str) -> None:
     assert inspect.getdoc(getattr(llamath, name)), name
     assert f"`{name}" in REFERENCE.read_text(), f"{name} is not in {REFERENCE.name}"
@@ -46,7 +47,7 @@ def test_public_names_are_those_that_type_checkers_see() -> None:
         llamath.laod  # noqa: B018
 
 
-@pytest.mark.parametrize("name", [x for x in PUBLIC if inspect.isclass(getattr(llamath, x))])
+@each("name", [x for x in PUBLIC if inspect.isclass(getattr(llamath, x))])
 def test_public_methods_are_documented(name: str) -> None:
     cls = getattr(llamath, name)
     for attribute, value in vars(cls).items():

@@ -28,6 +28,7 @@ from llamath.questions.sampling_settings import SamplingSettings
 from llamath.questions.settings import Field, Question, Settings, Spec
 from llamath.questions.value_kinds import RATIO, SHARE
 from llamath.utils.errors import ArgumentError
+from support.each_case import each
 from support.typed_commands import Typed
 
 SOURCES = Path(__file__).parents[2] / "src" / "llamath"
@@ -88,7 +89,7 @@ def test_functions_are_as_the_script_writes_them() -> None:
     assert stale != text and signatures.written(stale) == text
 
 
-@pytest.mark.parametrize(("question", "name", "field"), FIELDS)
+@each(("question", "name", "field"), FIELDS)
 def test_field_is_explained_and_has_a_valid_default(
     question: type[Question], name: str, field: Field[Any]
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import llamath
 from llamath.analysis.graph.image_pass import Images, image_pass, mask_notes
+from support.each_case import each
 from support.reference_data import multimodal_configs
 
 pytest.importorskip("transformers")
@@ -31,7 +32,7 @@ def types_with_blocks() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("config", multimodal_configs())
+@each("config", multimodal_configs())
 def test_models_whose_images_see_later_tokens_are_named(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     name = config["model_type"]

@@ -11,6 +11,7 @@ import llamath
 from llamath.checkpoint.naming.scheme import Scheme, fused_scheme
 from llamath.families.model_class import headless_scheme
 from llamath.families.registry import find_family
+from support.each_case import each
 from support.reference_data import truth
 
 ENTRIES = {f"{i}-{x['name']}": x for i, x in enumerate(truth("configs.jsonl"))}
@@ -59,7 +60,7 @@ def hashed(scheme: Scheme, model: llamath.Model) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("name", ORACLE)
+@each("name", ORACLE)
 def test_total_equals_published(name: str) -> None:
     entry = ENTRIES[name]
     if (model_type := entry["config"]["model_type"]) in REFUSED:
@@ -100,9 +101,7 @@ def test_names_and_shapes_of_whole_models_equal_published(name: str) -> None:
     assert {hashed(x, model) for x in forms} & {x["tensors_sha256"] for x in oracles(entry)}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)]
-)
+@each("name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)])
 def test_names_and_shapes_equal_published(name: str) -> None:
     entry = ENTRIES[name]
     if entry["config"]["model_type"] in REFUSED:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import llamath
+from support.each_case import each
 from support.reference_data import truth
 
 pytestmark = [
@@ -35,8 +36,8 @@ def answer(config: dict[str, Any]) -> int | str:
     return parameters.total - parameters.buffers
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-@pytest.mark.parametrize("form", ["saved", "whole"])
+@each("name", ENTRIES)
+@each("form", ["saved", "whole"])
 def test_resaved_config_counts_as_published(form: str, name: str) -> None:
     pytest.importorskip("transformers")
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING

@@ -19,6 +19,7 @@ from llamath.torch import Decoder, Generation, GenerationLimits, Sampling, build
 from llamath.torch import load_weights as give
 from llamath.torch.debug.nan_check import has_nonfinite, nonfinite_check
 from llamath.utils.errors import LlamathError
+from support.each_case import each
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
 TINY = Path(__file__).parents[1] / "tiny"
@@ -73,7 +74,7 @@ def report_of(module: Decoder, tokens: int = 3) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("name", "pattern"), list(kinds()))
+@each(("name", "pattern"), list(kinds()))
 def test_every_kind_of_weight_is_checked(name: str, pattern: str) -> None:
     module = tiny(name)
     first = spoil(module, pattern, float("nan"))

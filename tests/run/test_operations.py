@@ -36,6 +36,7 @@ from llamath.torch.kv_cache import Cache, KVCache
 from llamath.torch.linear_recurrence import CHUNK, SCAN_CHUNK
 from llamath.torch.module import Module, TensorOptions
 from llamath.torch.torch_machine import TorchMachine
+from support.each_case import each
 
 B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 """Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""
@@ -875,7 +876,7 @@ def arguments(function: Any) -> list[tuple[str, Any, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@each("name", OPERATIONS)
 def test_implementations_have_the_signature_of_the_method(name: str) -> None:
     expected = arguments(getattr(Machine, name))
     assert arguments(getattr(TorchMachine, name)) == expected
@@ -905,8 +906,8 @@ def test_rows_have_the_names_of_their_variables() -> None:
     assert all(variable == row.name and ROWS[variable] is row for variable, row in rows)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("case", "at"), params())
+@each("dtype", DTYPES)
+@each(("case", "at"), params())
 @torch.no_grad()
 def test_graph_has_shapes_widths_and_views_of_tensors(
     case: Case, at: Pass, dtype: torch.dtype
@@ -924,7 +925,7 @@ def test_graph_has_shapes_widths_and_views_of_tensors(
         assert [node is x for x in run.input_nodes] == [y is x for x in run.inputs]
 
 
-@pytest.mark.parametrize(("case", "at"), params())
+@each(("case", "at"), params())
 @torch.no_grad()
 def test_flops_equal_torch(case: Case, at: Pass) -> None:
     run = run_both(case, at)
@@ -1009,7 +1010,7 @@ def saving() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("case", "dtype"), saving())
+@each(("case", "dtype"), saving())
 def test_saved_bytes_of_a_sequence_equal_torch(case: Case, dtype: torch.dtype) -> None:
     """Compare batches of 2 and of 4: what all sequences share does not count."""
     two, four = (run_both(case, PROMPT, dtype, batch) for batch in (2, 4))

@@ -32,6 +32,7 @@ from llamath.core.multimodal import CountedTower, ModelPart, is_computed
 from llamath.families.gemma4_towers import PooledVisionTower
 from llamath.torch.kv_cache import Cache
 from llamath.torch.torch_machine import TorchMachine
+from support.each_case import each
 from support.image_processors import squares_of_molmo2
 from support.reference_data import multimodal_configs
 from support.tower_modules import part_with_weights, patches_of, reference_of
@@ -238,7 +239,7 @@ def products_of_masks(vision: Any, patches: int) -> int:
     )
 
 
-@pytest.mark.parametrize("config", multimodal_configs())
+@each("config", multimodal_configs())
 @torch.no_grad()
 def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     """Of a tower that is counted, the tokens alone."""

@@ -399,7 +399,6 @@ def _structure() -> dict[str, tuple[bytes, str]]:
         "memo with gaps": (saved(NONE + put(0) + NONE + put(3) + TUPLE), "memo"),
         "memo of nothing": (stream(put(0) + NONE * 9), "stack"),
         "100,000 marks": (stream(MARK * 100_000), "depth"),
-        "5 million opcodes": (stream(LIST + (NONE + APPEND) * 2_500_000), "limit"),
         "a tuple 100,000 deep": (saved(NONE + b"\x85" * 100_000), "depth"),
         "lists 100,000 deep": (saved(LIST * 100_000 + APPEND * 99_999), "depth"),
         "dicts 200 deep": (saved((DICT + text("a")) * 200 + NONE + SETITEM * 200), "depth"),

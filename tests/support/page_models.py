@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pickle
@@ -38,12 +39,16 @@ def model_of(slug: str) -> Model:
 
 
 def once_in_a_run(name: str, make: Callable[[], Any]) -> Any:
-    """Return what the first process of a run of the tests has made, a copy for each call."""
+    """Return what the first process of a run of the tests has made, a copy for each call; the
+    others wait for it.
+    """
     kept = Path(os.environ["LLAMATH_TEST_RUN"]) / name
-    if not kept.exists():
-        part = kept.with_name(f"{kept.name}.{os.getpid()}")
-        part.write_bytes(pickle.dumps(make()))
-        part.replace(kept)
+    with kept.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            part = kept.with_name(f"{name}.part")
+            part.write_bytes(pickle.dumps(make()))
+            part.replace(kept)
     return pickle.loads(kept.read_bytes())
 
 

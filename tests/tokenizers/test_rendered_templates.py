@@ -24,6 +24,7 @@ from llamath.utils.errors import LlamathError
 from support.chat_templates import TEMPLATES
 from support.control_vocabulary import vocabulary
 from support.conversations import ARGUMENTS, CONVERSATIONS, TOKENS, TOOLS
+from support.each_case import each
 
 pytestmark = pytest.mark.transformers
 NOW = datetime(2026, 7, 26, 13, 5)
@@ -213,7 +214,7 @@ def expressions() -> list[str]:
 
 
 @pytest.mark.usefixtures("frozen")
-@pytest.mark.parametrize("expression", expressions())
+@each("expression", expressions())
 def test_expression_equals_that_of_transformers(expression: str) -> None:
     text = "[{{ " + expression + " }}]"
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "<y>"}]
