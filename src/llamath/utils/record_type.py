@@ -108,7 +108,7 @@ class Record:
         return f"{type(self).__name__}({values})"
 
 
-R = TypeVar("R", bound=Record)  # a bound in quotes would be compiled, at a tenth of the start-up
+R = TypeVar("R", bound=Record)  # in quotes, it would be compiled at each start
 
 
 def _hashable(value: Any) -> Any:
