@@ -61,7 +61,6 @@ class ClassCode:
         self.numeric: set[str] = set()  # parameters that are numbers, given by name
         self.arguments: dict[int, list[ast.expr]] = {id(x.block): [] for x in variants}
         self._holes: dict[tuple[str, ...], str] = {}
-        self._places: list[int] = []  # of the trees of variants among those that are merged
         self.attributes = [
             self._merged_attribute(list(found))
             for found in zip(*[x.attributes for x in variants], strict=True)
@@ -78,7 +77,7 @@ class ClassCode:
             return found[0]
         name = found[0].name
         weights = tuple(dict.fromkeys(y for x in found for y in x.weights))
-        tree = self._merged([x.tree for x in found], name, in_forward=False)
+        tree = self._merge([x.tree for x in found], name, in_forward=False)
         notes = {x.note for x in found}
         first = found[0].note
         if len(notes) > 1:
@@ -89,7 +88,7 @@ class ClassCode:
     def _merged_line(self, found: list[Line]) -> Line:
         if len(found) == 1:
             return found[0]
-        tree = self._merged([x.tree for x in found], "value", in_forward=True)
+        tree = self._merge([x.tree for x in found], "value", in_forward=True)
         comment = found[0].comment
         if len({x.comment for x in found}) > 1:
             comment = _general([x.comment.split(" = ")[0] for x in found])
@@ -99,13 +98,6 @@ class ClassCode:
             (y for x in found for y in x.operations),
             (y for x in found for y in x.weights),
         )
-
-    def _merged(self, trees: list[Any], hint: str, *, in_forward: bool) -> Any:
-        """Return one tree for those of all variants, of which many are the same ones."""
-        distinct = {id(x): x for x in trees}
-        order = list(distinct)
-        self._places = [order.index(id(x)) for x in trees]
-        return self._merge(list(distinct.values()), hint, in_forward=in_forward)
 
     def _merge(self, nodes: list[Any], hint: str, *, in_forward: bool) -> Any:
         """Return one tree for several, with a parameter for each part that differs."""
@@ -152,8 +144,7 @@ class ClassCode:
         """Return a parameter; equal numbers share one, modules never do."""
         sizes = all(is_number(x) or is_dimension(x) for x in nodes)
         assert sizes or not in_forward, "variants of one class compute the same"
-        texts = [unparse(x) for x in nodes]
-        key = tuple([texts[i] for i in self._places])
+        key = tuple(map(unparse, nodes))
         has_calls = any(isinstance(y, ast.Call) for y in walk(nodes))
         key += (str(len(self._holes)),) if has_calls else ()
         if key not in self._holes:
@@ -164,8 +155,8 @@ class ClassCode:
             self.parameters.append(name)
             if all(map(is_number, nodes)):
                 self.numeric.add(name)
-            for x, i in zip(self.variants, self._places, strict=True):
-                self.arguments[id(x.block)].append(nodes[i])
+            for x, tree in zip(self.variants, nodes, strict=True):
+                self.arguments[id(x.block)].append(tree)
         return parse(f"self.{self._holes[key]}" if in_forward else self._holes[key])
 
     def _sort_parameters(self) -> None:
