@@ -193,11 +193,17 @@ def load(folder, c=None):
 
 
 @torch.no_grad()
-def generate(model, ids, n):
-    """Append the n most likely tokens to ids (B, T), one after the other."""
+def generate(model, ids, n, temperature=0.0, top_p=1.0):
+    """Append n tokens to ids (B, T), one by one: the likeliest, or drawn."""
     cache, new = Cache(), ids
     for _ in range(n):
-        new = model(new, cache)[:, -1:].argmax(-1)
+        logits = model(new, cache)[:, -1]  # (B, V)
+        if temperature == 0:
+            new = logits.argmax(-1, keepdim=True)
+        else:
+            p, order = (logits / temperature).softmax(-1).sort(descending=True)
+            p[p.cumsum(-1) - p > top_p] = 0  # keep the likeliest, up to this sum
+            new = order.gather(-1, p.multinomial(1))
         ids = torch.cat((ids, new), 1)
     return ids
 

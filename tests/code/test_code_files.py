@@ -240,10 +240,30 @@ def test_generate_appends_the_most_likely_tokens() -> None:
     names = names_of(written("llama-3-8b"))
     sizes = {"d": 32, "H": 4, "K": 2, "h": 8, "F": 48, "L": 2, "V": 40}
     model, ids = names["Model"](names["Config"](**sizes)), torch.tensor([[1, 2, 3]])
-    found = names["generate"](model, ids, 4)
+    found, narrow = (names["generate"](model, ids, 4, *x) for x in ((), (1.0, 0.0)))
     for _ in range(4):
         ids = torch.cat((ids, model(ids)[:, -1:].argmax(-1)), 1)
-    assert found.tolist() == ids.tolist()
+    assert found.tolist() == narrow.tolist() == ids.tolist()
+
+
+def test_generate_draws_by_temperature_and_top_p() -> None:
+    import torch
+
+    generate = names_of(written("llama-3-8b"))["generate"]
+    shares = torch.tensor([0.1, 0.5, 0.3, 0.1])
+    many = torch.zeros(4000, 1, dtype=torch.long)
+
+    def drawn(temperature: float, top_p: float) -> list[float]:
+        torch.manual_seed(0)
+        ids = generate(
+            lambda new, _: shares.log().expand(*new.shape, 4), many, 1, temperature, top_p
+        )
+        return (ids[:, 1].bincount(minlength=4) / len(many)).tolist()
+
+    assert drawn(1, 1) == pytest.approx(shares.tolist(), abs=0.03)
+    assert drawn(1, 0.7) == pytest.approx([0, 5 / 8, 3 / 8, 0], abs=0.03)
+    roots = shares.sqrt() / shares.sqrt().sum()
+    assert drawn(2, 1) == pytest.approx(roots.tolist(), abs=0.03)
 
 
 def test_each_weight_is_on_a_line() -> None:

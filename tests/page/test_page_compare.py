@@ -143,6 +143,9 @@ def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
         assert "16 × H100" in first or "does not fit" in first
         gpus = re.search(r"tokens/s on (\d+) × H100", second)
         assert gpus is not None
+        cells = tab.locator(".hardware.of-models [data-fit^='h100-sxm ']")
+        fewest = [x.get_attribute("data-fit").split()[1] for x in cells.all()]
+        assert len(fewest) == 2 and fewest[1] == gpus[1], "the matrix says the same"
     request = MemoryRequest(context=163_840)
     calculator, gpu = (
         MemoryCalculator(llamath.load("qwen3-next-80b-a3b"), request),

@@ -164,6 +164,10 @@ def test_what_pictures_cannot_follow_is_said(tab: Any) -> None:
 
 def test_added_layers_have_no_outlines(tab: Any) -> None:
     go_to(tab, "edit=sizes&sizes=L64")
+    assert "Q4_K_M" in tab.text_content("#edit [data-part=left-out]")
+    kinds = tab.evaluate("() => llamath.data.models[0].attention.alternatives.map((x) => x.kind)")
+    shown = tab.text_content("#attention")
+    assert len(kinds) == 4 and all(x in shown for x in kinds), "cards of each kind"
     assert tab.get_attribute(".skyline .before", "d").count("M") == 32
     assert total(tab) > 15 * 10**9
 
@@ -266,14 +270,24 @@ def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:
 
 def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     go_to(tab, "edit=sizes")
-    tab.get_by_role("button", name="8 × 2 experts, counted").click()
-    wait_until_drawn(tab)
+    ask(tab, "8 × 2 experts")
+    assert tab.evaluate("location.hash") == "#sizes=E8.k2&edit=sizes"
     config = load(MODEL).config.data
     mixture = llamath.load(
         {**config, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
     )
+    assert shown_text(tab, "#edit [data-part=designed]") == f"{mixture.parameters.total:,}"
+    assert shown_text(tab, "#edit [data-part=live]") == f"{mixture.parameters.active:,}"
+    experts = 8 * 3 * 4096 * 14_336
+    assert f"{experts:,}" in tab.text_content(".mixture-layer") and total(tab) == 8_030_261_248
+    ask(tab, "one KV head")
+    assert tab.evaluate("location.hash") == "#sizes=E8.k2.K1&edit=sizes", "it stays"
+    ask(tab, "one KV head")
+    ask(tab, "Memory and hardware of the mixture")
     assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
-    assert shown_text(tab, "[data-part=live]") == f"{mixture.parameters.active:,}"
+    assert tab.locator("header nav a").all_text_contents() == [
+        *("Dimensions", "Hardware", "Memory", "config.json"),
+    ]
     assert "GiB at 8,192 tokens" in tab.text_content("[data-part=bytes]")
     assert shown_text(tab, "[data-part=cache]") == "1 GiB"
     tab.click("[data-view=a]")
@@ -284,13 +298,20 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
     tab.go_back()
     wait_until_drawn(tab)
-    assert tab.locator("#edit").count() == 1 and total(tab) == 8_030_261_248
+    assert tab.locator("#edit .mixture-layer").count() == 1 and total(tab) == 8_030_261_248
+    ask(tab, "8 × 2 experts")
+    assert tab.evaluate("location.hash") == "#edit=sizes"
 
 
 @pytest.mark.parametrize("sizes", ["", "&sizes=L40.V32000"])
 def test_sliders_are_wide_and_labels_whole(browser: Any, tmp_path: Path, sizes: str) -> None:
     page = page_of("deepseek-v3")
     with Tab(browser, tmp_path, page, f"#edit=sizes{sizes}", width=1440) as tab:
+        if sizes:  # layers of both kinds, in the format that it is published in
+            assert "40 layers (3 dense + 37 MoE)" in tab.inner_text(".hero")
+            assert "37 × MLA + MoE" in tab.inner_text(".hero-plate") and "fp8" in tab.inner_text(
+                ".facts"
+            )
         for width in at_widths(tab, 1440, 1024, 768, 390):
             rows = tab.evaluate(
                 """() => [...document.querySelectorAll("#edit .dimension")].map((row) => {

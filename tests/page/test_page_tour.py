@@ -48,11 +48,10 @@ TOPS = """[".tour-text", ".tour-values", ".tour-question"].map((x) => {
   const { left, top } = document.querySelector(`.tour ${x}`).getBoundingClientRect();
   return innerWidth > 1000 ? left : top;
 })"""
-GAPS = """() => {
-  const box = (x) => document.querySelector(`.tour ${x}`).getBoundingClientRect();
-  return [[".tour-text", ".tour-question"], [".tour-values", ".tour-shapes"], [".tour-shapes", ".tour-code"]].map(([a, b]) => box(b).top - box(a).bottom);
-}"""
+GAPS = """() => [...document.querySelectorAll(".tour .paired > div")].flatMap((column) =>
+  [...column.children].slice(1).map((x) => x.getBoundingClientRect().top - x.previousElementSibling.getBoundingClientRect().bottom))"""
 """What is empty between the parts of the two columns."""
+NEXT = "(() => { const { x, y } = document.querySelector('[data-tour-go=next]').getBoundingClientRect(); return [x, y].map(Math.round); })()"
 INNER = "(() => { const { scrollHeight, clientHeight } = document.querySelector('.tour'); return scrollHeight - clientHeight; })()"
 DIMMED = """(() => {
   const brightness = (color) => {
@@ -489,7 +488,7 @@ def test_stops_show_their_steps_in_the_bundled_model(tab: Any) -> None:
 @pytest.mark.parametrize("tab", ["deepseek-v3"], indirect=True)
 def test_special_stops_show_a_small_model(tab: Any) -> None:
     stops = tour_of(model_of("deepseek-v3")).stops
-    names, examples = [x.name for x in stops], examples_of(stops)
+    names, examples = [x.name for x in stops], examples_of(tour_of(model_of("deepseek-v3")))
     for name in ("compress", "expand", "router", "experts", "shared", "next_layer", "cache"):
         go_to(tab, f"#tour={names.index(name) + 1}")
         text = tab.inner_text(".tour .tour-example")
@@ -543,7 +542,9 @@ def test_columns_of_a_stop_have_no_holes(tab: Any) -> None:
         for name in ("scores", "cache", "qkv"):
             stops = [x.name for x in stops_of("llama-3-8b")]
             go_to(tab, f"#tour={stops.index(name) + 1}")
-            assert all(0 <= x <= 16 for x in tab.evaluate(GAPS)), name
+            gaps = tab.evaluate(GAPS)
+            assert len(gaps) >= 3 and all(0 <= x <= 16 for x in gaps), name
+            assert tab.evaluate(INNER) == 0, name
 
 
 def test_edited_model_says_why_it_has_no_tour(tab: Any) -> None:
@@ -611,17 +612,19 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
         go_to(tab, f"#tour={names.index(stop) + 1}")
         assert tab.locator(".tour-asked input").count() == 1, "each stop asks"
     go_and_ask("token", "shape")
-    assert answer(tab, "V") == "Not right: this is the number of tokens; ids begin at 0"
-    assert answer(tab, "128,255") == answer(tab, "V − 1") == "Right"
+    assert answer(tab, "V").endswith("n bits tell 2^n of them apart")
+    assert answer(tab, "16") == "Not right: 2^16 = 65,536 ids are fewer than V"
+    assert answer(tab, "17") == "Right"
     go_and_ask("softmax", "shape")
-    assert answer(tab, "9") == "Not right: a token reads its own key, too"
-    assert answer(tab, "17").endswith("are masked, however many tokens the text has")
-    assert answer(tab, "2").startswith("Not right: a token reads its own key and every one before")
-    assert answer(tab, "10") == "Right"
-    assert tab.inner_text(".tour-why").endswith("; later ones are masked.")
+    assert answer(tab, "T^2") == "Not right: these are all pairs; half of them are masked"
+    assert answer(tab, "600,000").endswith("keys after a token's own are masked")
+    assert answer(tab, "499,500") == "Not right: a token reads its own key, too"
+    assert answer(tab, "500,500") == "Right"
+    assert tab.inner_text(".tour-why").endswith("until a window is full.")
     go_and_ask("embedding", "shape")
     assert answer(tab, "V d").endswith("a token reads one of its rows")
-    assert answer(tab, "d") == "Right"
+    assert answer(tab, "d") == "Not right: this is one token"
+    assert answer(tab, "T d") == "Right"
     go_and_ask("scores", "shape")
     assert answer(tab, "T^2") == "Not right: this is one head, and each has its own"
     for right in ("32,000,000", "32M", "32e6", "3.2e+7"):
@@ -641,8 +644,10 @@ def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: i
     models = [load_with_checkpoint("embedded")]
     with Tab(browser, tmp_path, live_page(), width=width) as tab:
         tab.wait_for_selector("[data-live=ready]")
+        places_of_next = set()
         for i in range(len(tour_of(models[0]).stops)):
             go_to(tab, f"#tour={i + 1}")
+            places_of_next.add(tuple(tab.evaluate(NEXT)))
             share = tab.evaluate(
                 "document.querySelector('.tour').getBoundingClientRect().height / innerHeight"
             )
@@ -661,6 +666,7 @@ def test_card_leaves_the_picture_in_sight(browser: Any, tmp_path: Path, width: i
                 wait_until_drawn(tab)
                 assert tab.is_visible(".tour-asked input")
                 assert tab.evaluate(INNER) == 0, i
+        assert len(places_of_next) == 1, "a hand clicks through"
         if width == 1440:  # the lit part, the whole map and the question at once
             softmax = [x.name for x in tour_of(models[0]).stops].index("softmax") + 1
             go_to(tab, f"#tour={softmax}")

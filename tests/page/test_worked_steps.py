@@ -59,7 +59,7 @@ def test_worked_numbers_are_those_of_torch() -> None:
 def kept() -> dict[str, Any]:
     """Return the numbers in the package."""
     found: dict[str, Any] = json.loads(WORKED_FILE.read_text(encoding="utf-8"))
-    return found
+    return {name: {x: y for x, y in own.items() if x != "type"} for name, own in found.items()}
 
 
 def recorded(stop: str) -> list[tuple[str, dict[str, Any]]]:
@@ -126,7 +126,7 @@ def test_states_follow_the_formula_of_their_stop() -> None:
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize("stop", ["alibi", "window", "sinks", "no_positions"])
+@pytest.mark.parametrize("stop", ["scores", "alibi", "window", "sinks", "no_positions"])
 def test_shares_of_keys_are_those_of_the_engine(stop: str) -> None:
     for model, x in recorded(stop):
         module = next(z for name, _, z in modules() if name == model)
@@ -144,6 +144,7 @@ def test_shares_of_keys_are_those_of_the_engine(stop: str) -> None:
         assert shown[: len(IDS)] == pytest.approx([100 * y for y in first], abs=0.6), model
         assert sum(shown) == pytest.approx(100, abs=2)
         assert x["dim"] in (2, 1, 4)
+        assert [sum(y) for y in zip(*x["parts"], strict=True)] == near(x["products"]), model
 
 
 def test_products_and_sums_of_rows_hold() -> None:
@@ -169,9 +170,9 @@ def test_products_and_sums_of_rows_hold() -> None:
 def test_every_stop_of_every_kind_has_numbers() -> None:
     without = {"apart", OTHER, "encoder"}
     for name in PRESETS:
-        stops = tour_of(llamath.load(name), code=False).stops
-        found = examples_of(stops)
-        lacks = {x.name for x in stops} - found.keys() - without
+        tour = tour_of(llamath.load(name), code=False)
+        found = examples_of(tour)
+        lacks = {x.name for x in tour.stops} - found.keys() - without
         assert not lacks, (name, lacks)
         for stop, x in found.items():
             assert x["says"] and x["rows"] and x["in"], (name, stop)
@@ -179,8 +180,23 @@ def test_every_stop_of_every_kind_has_numbers() -> None:
 
 
 def test_a_model_of_experts_tells_one_story() -> None:
-    found = examples_of(tour_of(llamath.load("deepseek-v3"), code=False).stops)
+    found = examples_of(tour_of(llamath.load("deepseek-v3"), code=False))
     own = [found[x] for x in ("compress", "expand", "router", "experts", "shared", "cache")]
     assert {x["in"] for x in own} == {"a tiny DeepSeek V3 of width 4"}
     (x,) = {tuple(y["rows"][0]) for y in (found["experts"], found["shared"])}
     assert x[0] == "x"
+    assert found["scores"]["columns"][1:3] == ["without position", "with RoPE"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "stop", "copy"),
+    [
+        ("gemma-3-12b", "qk_norm", "Gemma 3"),  # which several families compute alike
+        ("qwen3-30b-a3b", "router", "Qwen3 MoE"),
+        ("gemma-2-27b", "scores", "Gemma 2"),  # capped, which the bundled model's are not
+        ("codegen-350m", "gate_up", "GPT-J"),  # no copy of its own: the most steps alike
+    ],
+)
+def test_numbers_are_of_the_own_family(preset: str, stop: str, copy: str) -> None:
+    found = examples_of(tour_of(llamath.load(preset), code=False))
+    assert found[stop]["in"] == f"a tiny {copy} of width 4"

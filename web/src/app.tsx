@@ -15,7 +15,7 @@ import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
 import { whilePrinting } from "./lib/printing";
 import { whenWhole } from "./lib/turns";
 import { canEdit, editedModel, Original } from "./lib/editing";
-import { DesignPage } from "./views/design_page";
+import { DesignPage, designSections } from "./views/design_page";
 import { EditPanel, editedTitle } from "./views/edit/edit_panel";
 import { Files } from "./views/files/files";
 import { chaptersOf, ModelPage } from "./views/model_page";
@@ -119,7 +119,7 @@ export function App() {
 	const model = edited?.model ?? original;
 	const links: readonly ChapterLink[] =
 		view === DESIGN
-			? []
+			? designSections(like, sizes)
 			: (view === COMPARISON && comparisonView.chapters) || chaptersOf(model);
 	const page = useMemo(
 		() => (

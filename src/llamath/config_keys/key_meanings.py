@@ -57,6 +57,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "2·F, twice the width of the MLP (RecurrentGemma)",
             "weights of the MLP; compute",
         ),
+        "mamba2/intermediate_size": (
+            "expand · hidden_size, as transformers saves it (Mamba 2)",
+            "nothing: num_heads · head_dim is read",
+        ),
         "qwen/intermediate_size": (
             "2·F, the widths of gate and up together",
             "weights of the MLP; compute",

@@ -32,6 +32,12 @@ class Factor(Letter):
 
     __slots__ = ()
 
+    def __eq__(self, other: object) -> bool:
+        """Whether they are the same number at all dimensions."""
+        return tuple.__eq__(self, other) and _form_of(self[1]) == _form_of(other[1])  # type: ignore[index]
+
+    __hash__ = tuple.__hash__
+
 
 class Variable(NamedTuple):
     """A quantity that is chosen for each pass, like the batch size: a symbol with its current
@@ -67,6 +73,10 @@ class Group(NamedTuple):
     value: int
     numbers: str
     content: Expr
+
+
+def _form_of(x: int) -> Json:
+    return x.to_form() if type(x) is Number else int(x)
 
 
 Atom = Letter | Variable | Call | Alias | Group

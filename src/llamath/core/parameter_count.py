@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..utils.number_marks import Ranges
 from ..utils.record_type import Record
 from .expr import Expr, as_number, product, total
 from .multimodal import parts_of
@@ -253,13 +254,21 @@ def layer_ranges(
     stack: Stack, ids: set[int], most: int = 100_000
 ) -> tuple[tuple[int, int, int], ...]:
     """Return the layer numbers of these objects, as (first, last, step)."""
-    if stack.n > most:
+    if int(stack.n) > most:
         return ()
     kinds = stack.distinct()
-    if stack.n and len(ids) >= len(kinds) and ids >= {id(x) for x, _ in kinds}:
+    if int(stack.n) and len(ids) >= len(kinds) and ids >= {id(x) for x, _ in kinds}:
         return ((0, as_number(stack.n) - 1, 1),)
+    if (order := stack.arrangement) is not None:
+        parts = ("".join("01"[id(x) in ids] for x in blocks) for blocks in order)
+        return Ranges(spans_of(id(x) in ids for x in stack), "|".join(parts), as_number(stack.n))
+    return spans_of(id(x) in ids for x in stack)
+
+
+def spans_of(are_in: Iterable[bool]) -> tuple[tuple[int, int, int], ...]:
+    """Return the numbers of the items that are in, as (first, last, step)."""
     spans: list[tuple[int, int, int]] = []
-    for i in (i for i, x in enumerate(stack) if id(x) in ids):
+    for i in (i for i, is_in in enumerate(are_in) if is_in):
         if spans and (spans[-1][0] == spans[-1][1] or i - spans[-1][1] == spans[-1][2]):
             spans[-1] = (spans[-1][0], i, i - spans[-1][1])
         else:

@@ -8,13 +8,14 @@ for the expert.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, overload
 
 from ..utils.errors import LlamathError
 from ..utils.named_tuple import NamedTuple
 from ..utils.record_type import Record
-from .expr import Expr, product
+from .expr import Expr, as_number, floor_div, product
 
 X = TypeVar("X")
 Role = Literal["matmul", "lookup", "scale", "bias"]
@@ -177,6 +178,32 @@ def counted_only(what: str) -> Callable[..., NoReturn]:
     return forward
 
 
+class Arrangement(NamedTuple):
+    """The blocks of a stack for any number of them: the first ones, some that are repeated in turn,
+    and the last ones.
+    """
+
+    first: tuple[Block, ...]
+    repeated: tuple[Block, ...]
+    last: tuple[Block, ...]
+
+    def number_of(self, block: Block, n: int) -> int:
+        """Return how many of n blocks are this one."""
+        ends = sum(x is block for x in (*self.first, *self.last))
+        times, turn = n - len(self.first) - len(self.last), len(self.repeated)
+        places = {i for i, x in enumerate(self.repeated) if x is block}
+        # all but the others, where there are fewer of these
+        is_most = 2 * len(places) > turn
+        counted = {*range(turn)} - places if is_most else places
+        found: int = sum(floor_div(times + (turn - 1 - i), turn) for i in sorted(counted))
+        number: int = (times - found if is_most else found) + ends
+        return number
+
+    def map(self, of: Callable[[Block], X]) -> tuple[list[X], list[X], list[X]]:
+        """Return what `of` makes of the first, the repeated and the last blocks."""
+        return ([of(x) for x in self.first], [of(x) for x in self.repeated], [*map(of, self.last)])
+
+
 class Stack(Sequence[Block]):
     """A sequence of blocks, stored as runs (a pattern of blocks and a number of repetitions), so
     that 10⁹ layers cost as much as one.
@@ -188,9 +215,11 @@ class Stack(Sequence[Block]):
         active: int | None = None,
         count_dim: int | None = None,
         first: int = 0,
+        arrangement: Arrangement | None = None,
     ) -> None:
         # number of the first block, in a stack that goes on with the numbers of another
         self.first = first
+        self.arrangement = arrangement  # where the blocks follow their number
         self.count_dim = count_dim  # number of blocks as a Expr, if one letter stands for it
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
         self.active = active  # number of blocks that one token passes through; None: all of them
@@ -217,8 +246,32 @@ class Stack(Sequence[Block]):
                 for block in pattern:
                     n = found[id(block)][1] if id(block) in found else 0
                     found[id(block)] = (block, n + times if n else times)
+            if (order := self.arrangement) is not None:
+                n = self.n if isinstance(self.n, Expr) and self.n.variables else as_number(self.n)
+                # one that is in letters is the builder's own formula
+                found |= {
+                    key: (x, order.number_of(x, n))
+                    for key, (x, times) in found.items()
+                    if not (isinstance(times, Expr) and (times.symbols or times.variables))
+                }
             self._distinct = list(found.values())
         return self._distinct
+
+    def with_blocks(self, change: Callable[[Block], Block]) -> Stack:
+        """Return the stack with each distinct block changed."""
+        new = {id(x): change(x) for x, _ in self.distinct()}
+
+        def changed(blocks: Iterable[Block]) -> tuple[Block, ...]:
+            return tuple(new[id(x)] for x in blocks)
+
+        order = self.arrangement
+        return Stack(
+            *((changed(pattern), times) for pattern, times in self.runs),
+            active=self.active,
+            count_dim=self.count_dim,
+            first=self.first,
+            arrangement=None if order is None else Arrangement(*map(changed, order)),
+        )
 
     def uses(self) -> Iterator[tuple[Block, int, int]]:
         """Yield each distinct block with its number of occurrences, and how many of them a token
@@ -307,9 +360,7 @@ def tie(block: B, path: str) -> B:
         elif isinstance(child, Block):
             changes[name] = tie(child, at)
         else:
-            tied = {id(x): tie(x, f"{at}.{LETTERS[1]}") for x, _ in child.distinct()}
-            runs = [(tuple(tied[id(x)] for x in pattern), times) for pattern, times in child.runs]
-            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim)
+            changes[name] = child.with_blocks(partial(tie, path=f"{at}.{LETTERS[1]}"))
     return block.replace(**changes)
 
 

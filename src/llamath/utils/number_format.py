@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .number_marks import grouped_marks, mark, own_text, text_if_equal
+from .number_marks import Ranges, grouped_marks, mark, own_text, text_if_equal
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -100,6 +100,13 @@ def format_list(items: Iterable[object], limit: int | None = None) -> str:
 
 def format_ranges(ranges: tuple[tuple[int, int, int], ...]) -> str:
     """Return ranges of layers, each (first, last, step), as text: `0–31`, `0, 2, … 30`."""
+    text = _written_ranges(ranges)
+    if not isinstance(ranges, Ranges):
+        return text
+    return mark(text, "ranges", ranges.number, ranges.members)
+
+
+def _written_ranges(ranges: tuple[tuple[int, int, int], ...]) -> str:
     parts = []
     for first, last, step in ranges:
         if first == last:

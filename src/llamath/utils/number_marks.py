@@ -59,6 +59,42 @@ class Either:
         self.numbers, self.same, self.other = (a, b), same, other
 
 
+def either(number: int, of_one: Any, of_zero: Any) -> Any:
+    """Return one of two expressions, by a number that is 1 or 0."""
+    now, other = (of_one, of_zero) if number else (of_zero, of_one)
+    return Either(number, int(number), now, other) if _has_letters(number) else now
+
+
+class Arranged(list[Any]):
+    """A list with an item for each of a number of layers: those of the first ones, some that are
+    repeated in turn, and those of the last ones; equal neighbors as `[item, times]`, if asked for.
+    """
+
+    def __init__(
+        self,
+        own: Sequence[Any],
+        parts: tuple[list[Any], list[Any], list[Any]],
+        number: int,
+        in_runs: bool = False,
+    ) -> None:
+        super().__init__(own)
+        self.parts, self.number, self.in_runs = parts, number, in_runs
+
+
+class Ranges(tuple[tuple[int, int, int], ...]):
+    """Numbers of layers, as (first, last, step): `members` has a 1 for each of the first, the
+    repeated and the last layers that is one of them, and a 0 for others, as in `000|1|`.
+    """
+
+    members: str
+    number: int
+
+    def __new__(cls, own: tuple[tuple[int, int, int], ...], members: str, number: int) -> Ranges:
+        self = super().__new__(cls, own)
+        self.members, self.number = members, number
+        return self
+
+
 class Marks:
     """The marks that were made: each has a way to write numbers, their forms, and the text for
     the numbers as they are.
@@ -114,11 +150,14 @@ class Marks:
             ),
             lambda runs: [y for y, n in runs for _ in range(n)],
             lambda either: either.same,
+            list,
+            lambda ranges: [list(x) for x in ranges],
         )
 
     def encode(self, x: Any) -> dict[str, Any]:
         r"""Return data for JSON: each mark is its place between two delimiters, alone in a text
-        for a number; `{"\x7f": [[item, times], …]}` is a list with repeated items.
+        for a number; `{"\x7f": [[item, times], …]}` is a list with repeated items,
+        `{"\x7f~": …}` one of `Arranged` layers, and `{"\x7f-": …}` their `Ranges`.
 
         `marks` are (kind, form or text, …), a form being its place in `forms` of expressions, in
         which a name is a letter and `["@", place]` another form; `own` are the letters with their
@@ -130,6 +169,8 @@ class Marks:
             lambda n, kind, *inputs: self._encoded(self.add(str(n), kind, inputs)),
             lambda runs: {DELIMITER: [[y, n] for y, n in runs]},
             self._encoded_either,
+            self._encoded_arranged,
+            lambda x: {DELIMITER + "-": [x.members, self._encoded(self.add("", "#", (x.number,)))]},
         )
         values = self._letters()
         forms = _SharedForms(values)
@@ -146,6 +187,10 @@ class Marks:
     def _encoded_either(self, x: Either) -> dict[str, Any]:
         choice = self._encoded(self.add("", "=", (*x.numbers, "1", "")))
         return {DELIMITER + "=": [choice, x.same, x.other]}
+
+    def _encoded_arranged(self, x: Arranged) -> dict[str, Any]:
+        number = self._encoded(self.add("", "#", (x.number,)))
+        return {DELIMITER + "~": [*x.parts, number, int(x.in_runs)]}
 
     def _encoded(self, text: str) -> str:
         return self._pattern.sub(lambda x: f"{DELIMITER}{_place(x[1])}{DELIMITER}", text)
@@ -167,12 +212,18 @@ class Marks:
         of_number: Callable[..., Any],
         of_runs: Callable[[Sequence[tuple[Any, Any]]], Any],
         of_either: Callable[[Either], Any],
+        of_arranged: Callable[[Arranged], Any],
+        of_ranges: Callable[[Ranges], Any],
     ) -> Any:
         def visit(y: Any) -> Any:
             if isinstance(y, str):
                 return of_text(y)
             if isinstance(y, Repeated):
                 return of_runs([(visit(item), visit(n)) for item, n in y.runs])
+            if isinstance(y, Arranged):
+                return of_arranged(y)
+            if isinstance(y, Ranges):
+                return of_ranges(y)
             if isinstance(y, Mapping):
                 return {self.own(key): visit(value) for key, value in y.items()}
             if isinstance(y, list | tuple):

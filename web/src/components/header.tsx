@@ -181,7 +181,7 @@ export function Header({ title, view, links, showKeys }: Props) {
 				</nav>
 				<span class="grow" />
 				<OtherModels />
-				{view !== "design" && <PageMenu name={title} />}
+				<PageMenu name={title} />
 				<button
 					type="button"
 					class="button icon wide-only"

@@ -1,4 +1,4 @@
-// Short messages at the foot of the window, which screen readers hear: what was copied or saved.
+// Short messages below the header, which screen readers hear: what was copied or saved.
 import { useState } from "preact/hooks";
 
 let show: (text: string) => void = () => {};

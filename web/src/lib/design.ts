@@ -290,10 +290,7 @@ const isKnown = (found: string | undefined, text: string, layers: bigint): boole
 
 /** Whether JSON is a list of as many words that are all this one. */
 function isListOf(text: string, word: string, layers: bigint): boolean {
-	const words = JSON.parse(text) as unknown;
-	return (
-		Array.isArray(words) && BigInt(words.length) === layers && words.every((x) => x === word)
-	);
+	return isSameJson(text, JSON.stringify(Array<string>(Number(layers)).fill(word)));
 }
 
 /** Whether a key has a value, given as JSON, or is absent as it is in the form, which means another. */

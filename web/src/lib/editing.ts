@@ -1,7 +1,7 @@
 // A model of the page at other dimensions: what is edited, the model that follows, and what does not.
 import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
-import { designOf, evaluateDesign, type Design, type Dimensions } from "./design";
+import { designedModels, designOf, evaluateDesign, type Design, type Dimensions } from "./design";
 import { value } from "./expressions";
 import { decodeKeys, encodeKeys, forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
 import type { FormatData } from "./files/headers";
@@ -28,6 +28,8 @@ export interface Edited {
 	isChanged: boolean;
 	/** Constraints that the dimensions break. */
 	broken: string[];
+	/** The model with experts in the place of each FFN, if that is asked for. */
+	mixture: Mixture | null;
 	/** Whether the cache is that of the original, though an opened config has another one. */
 	hasOtherCache: boolean;
 	/** Why the page still shows the original, though there is such a model. */
@@ -70,14 +72,58 @@ function dimensionsOf(design: Design, given: ReadonlyMap<string, string>): Dimen
 const isSame = (a: Dimensions, b: Dimensions): boolean =>
 	a.tied === b.tied && Object.keys(a.values).every((x) => a.values[x] === b.values[x]);
 
+/** A dense model with experts in the place of each FFN, by the form of another family. */
+export interface Mixture {
+	like: string;
+	design: Design;
+	dimensions: Dimensions;
+}
+
+const MIXTURE = { like: "mixtral", values: { E: 8n, k: 2n } as Record<string, bigint> };
+/** Types whose layers are Mixtral's but for the experts. */
+const DENSE = ["llama", "mistral"];
+
+/** The model as a mixture of 8 experts; null if its dimensions are not those of such a family. */
+export function asMixture(design: Design, { values, tied }: Dimensions): Mixture | null {
+	const other = designedModels(data).find((x) => x.like === MIXTURE.like);
+	if (!other || "E" in values || !DENSE.includes(design.type)) return null;
+	const all: Record<string, bigint> = { ...values, ...MIXTURE.values };
+	if (!other.design.letters.every((x) => x.letter in all)) return null;
+	const own = other.design.letters.map((x) => [x.letter, all[x.letter]!] as const);
+	return {
+		...{ like: MIXTURE.like, design: other.design },
+		dimensions: {
+			values: Object.fromEntries(own),
+			tied: other.design.tied === null ? null : (tied ?? false),
+		},
+	};
+}
+
+const asksForMixture = (given: ReadonlyMap<string, string>): boolean =>
+	Object.entries(MIXTURE.values).every(([x, n]) => given.get(x) === String(n));
+
+/** The text with experts, or without them. */
+export function withMixture(text: string, isMixture: boolean): string {
+	const given = entriesOf(text);
+	for (const [x, n] of Object.entries(MIXTURE.values))
+		if (isMixture) given.set(x, String(n));
+		else given.delete(x);
+	return writtenEntries(given);
+}
+
+const writtenEntries = (given: ReadonlyMap<string, string>): string =>
+	[...given].map(([name, n]) => `${name}${n}`).join(".");
+
 /** The text without what it says of the model's own dimensions, and of what follows anyway. */
 function shortest(design: Design, given: Map<string, string>): string {
 	const wanted = dimensionsOf(design, given);
+	const isDense = !("E" in wanted.values);
 	for (const name of [...given.keys()]) {
+		if (isDense && name in MIXTURE.values && asksForMixture(given)) continue;
 		const without = new Map([...given].filter((x) => x[0] !== name));
 		if (isSame(dimensionsOf(design, without), wanted)) given = without;
 	}
-	return [...given].map(([name, n]) => `${name}${n}`).join(".");
+	return writtenEntries(given);
 }
 
 /** The text with other values of some letters, or of `tied`; what was not set goes on following. */
@@ -136,8 +182,9 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 	const ignored = kept
 		? keysNotFollowed(kept, design).filter(([key]) => !restated!.keys.has(key))
 		: [];
+	const mixture = asksForMixture(entriesOf(text)) ? asMixture(design, dimensions) : null;
 	const edited = {
-		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache },
+		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache, mixture },
 		...{ ignored, opened },
 	};
 	const made = (letters: Letters) => {

@@ -10,6 +10,9 @@ const WRITTEN = "written";
 /** Formats with blocks of this many weights have types by layer, and fall back to smaller blocks. */
 const MIXED = 256;
 const SMALL = 32;
+const PLAIN = /^B?F\d+$/;
+/** The format of a model whose own one is not known. */
+const USUAL = "bf16";
 
 /** By format, the rows and columns of a block of weights: a format whose types by weight, or sizes,
  * follow from nothing else has none. */
@@ -32,15 +35,20 @@ interface Known extends ModelData {
 			rope: number | null;
 		}[];
 		ropes: { dim: string }[];
-		alternatives: unknown[];
 	};
 	experts: { kinds: { experts: string; chosen: string }[] } | null;
 	facts: { weights: { dtype: string }[] };
-	layers: { kinds: { of: Record<string, string[]> }[]; order: number[] };
+	layers: {
+		kinds: { of: Record<string, string[]> }[];
+		order: number[];
+		/** By layer, the first kind of those that differ in formats alone, for any number of layers. */
+		alike?: number[];
+	};
 	plate: { order: [number, number][]; kinds: { weights: Weight[] }[] };
-	tiles: { shape: string[]; kept: Record<string, unknown> }[];
+	tiles: { shape: string[]; kept: Record<string, [codec: string, ...numbers: unknown[]][]> }[];
 	sizes: {
-		dtypes: { name: string }[];
+		dtype: string;
+		dtypes: { name: string; title: string }[];
 		gpus: { count: string; splits: [number, number][] }[];
 		layouts: { tp: string; pp: string }[];
 		spine: Record<string, Record<string, string>>;
@@ -83,17 +91,30 @@ function unknownFormats(made: Known, own: Known, blocksOf: Blocks): Set<string> 
 				shape.length < 2 ||
 				shape.every((n, j) => divides(n, sizes[j === shape.length - 1 ? 1 : 0])),
 		);
-	const isKnown = (block: [number, number] | null) => {
+	/** Whether the weights that a format packs have the shapes of the model's own. */
+	const keepsShapes = (name: string) =>
+		own.tiles.every(
+			({ shape, kept }, i) =>
+				!kept[name]?.some(([codec]) => !PLAIN.test(codec)) ||
+				shape.join() === made.tiles[i]!.shape.join(),
+		);
+	const isKnown = (name: string) => {
+		const block = blocksOf[name];
 		if (!block) return false;
 		const [rows, columns] = block;
+		if (rows > 1 && (name === own.sizes.dtype || keepsShapes(name))) return keepsShapes(name);
 		if (rows > 1) return isOfWholeBlocks(own, block) && isOfWholeBlocks(made, block);
 		return columns === 1 || ((columns < MIXED || alike) && keepsType([SMALL, columns]));
 	};
-	return new Set(Object.keys(blocksOf).filter((x) => !isKnown(blocksOf[x]!)));
+	return new Set(Object.keys(blocksOf).filter((x) => !isKnown(x)));
 }
 
 /** The layers one by one; none where the other letters do not tell them. */
-function layersOf({ layers, attention }: Known, formats: ReadonlySet<string>): Known["layers"] {
+function layersOf(
+	{ layers, attention }: Known,
+	own: Known,
+	formats: ReadonlySet<string>,
+): Known["layers"] {
 	const kinds: Known["layers"]["kinds"] = [];
 	const places = new Map<string, number>();
 	const placeOf = layers.kinds.map((kind) => {
@@ -103,11 +124,17 @@ function layersOf({ layers, attention }: Known, formats: ReadonlySet<string>): K
 		return places.get(key)!;
 	});
 	const number = Number(attention.of);
-	if (layers.order.length === number)
-		return { ...layers, kinds, order: layers.order.map((i) => placeOf[i]!) };
-	return kinds.length === 1
-		? { ...layers, kinds, order: Array<number>(number).fill(0) }
-		: { ...layers, kinds: [], order: [] };
+	const known = { ...layers, kinds, order: layers.order.map((i) => placeOf[i]!) };
+	if (known.order.length === number) return known;
+	if (kinds.length === 1) return { ...known, order: Array<number>(number).fill(0) };
+	// layers of one block may have been in several formats, of which none is left
+	const alike = (layers.alike ?? []).map((i) => placeOf[i]!);
+	const isAlike = own.layers.order.every(
+		(x, i) => placeOf[x] === placeOf[own.layers.alike?.[i] ?? -1],
+	);
+	return isAlike && alike.length === number
+		? { ...known, order: alike }
+		: { ...known, kinds: [], order: [] };
 }
 
 /** Whether tensor parallelism over `tp` GPUs splits the weights as it splits the model's own. */
@@ -122,6 +149,17 @@ function splitsAlike(tp: number, made: Known, own: Known): boolean {
 
 /** The data without what is searched for, which is of the model as it is published. */
 export const withoutSearched = <T extends ModelData>(x: T): T => without(x, new Set(SEARCHED)) as T;
+
+/** What an edited model is shown without, though the model that is published has it. */
+export function leftOut(data: ModelData, original: ModelData): string[] {
+	const [made, own] = [data as Known, original as Known];
+	const kept = new Set(made.sizes.dtypes.map((x) => x.name));
+	return [
+		...own.sizes.dtypes.filter((x) => !kept.has(x.name)).map((x) => x.title),
+		...(own.experts && !made.experts ? ["reads of experts"] : []),
+		...(own.parallel && !made.parallel ? ["layouts of parallelism"] : []),
+	];
+}
 
 /** The data for other letters, without what does not follow from them. */
 export function followed(data: ModelData, original: ModelData, blocks: Blocks): ModelData {
@@ -143,10 +181,9 @@ export function followed(data: ModelData, original: ModelData, blocks: Blocks): 
 		}),
 		tiles: () =>
 			made.tiles.map((x) => lazilyWith(x, { kept: () => without(x.kept, formats()) })),
-		layers: () => layersOf(made, formats()),
+		layers: () => layersOf(made, own, formats()),
 		attention: () => ({
 			...made.attention,
-			alternatives: [],
 			ropes: sameRopes() ? made.attention.ropes : [],
 			kinds: made.attention.kinds.map((x) => (sameRopes() ? x : { ...x, rope: null })),
 		}),
@@ -199,8 +236,14 @@ function sizesOf(
 				Object.entries(sizes.training.static).map(([name, x]) => [name, without(x, lost)]),
 			),
 	};
+	const dtypes = sizes.dtypes.filter((x) => !formats.has(x.name));
+	const isKeptDtype = !formats.has(sizes.dtype);
+	const dtype = isKeptDtype
+		? sizes.dtype
+		: (dtypes.find((x) => x.name === USUAL) ?? dtypes[0]!).name;
 	return lazilyWith(sizes, {
-		dtypes: () => sizes.dtypes.filter((x) => !formats.has(x.name)),
+		dtype: () => dtype,
+		dtypes: () => dtypes.toSorted((a, b) => +(b.name === dtype) - +(a.name === dtype)),
 		gpus: () => gpus.filter((x) => x.splits.length),
 		spine: () =>
 			Object.fromEntries(

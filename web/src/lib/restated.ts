@@ -106,7 +106,7 @@ export function readRestated(
 	const read = (texts: ReadonlyMap<string, string>, key: string): Json => {
 		const text = texts.get(key) ?? "null";
 		if (text.length > MAX_LENGTH) return "";
-		return parseStrictJson(new TextEncoder().encode(text), MAX_LENGTH);
+		return parseStrictJson(new TextEncoder().encode(text), MAX_LENGTH, true);
 	};
 	const differs = (key: string) => own.get(key) !== entries.get(key);
 	const follow = (names: string[], change: Change | null) => {

@@ -4,6 +4,7 @@
 import type { ModelData } from "./data";
 import { EXACT, type Expression } from "./expressions";
 import { type Blocks, followed } from "./followed";
+import { arranged, rangesOf, rangesText, runsOf } from "./layer_numbers";
 import { lazily } from "./lazily";
 import { numberText } from "./number_texts";
 
@@ -28,6 +29,14 @@ interface Instance {
 	texts: string[];
 }
 type Make = (at: Instance) => unknown;
+
+type ArrangedData = [
+	first: number[],
+	repeated: number[],
+	last: number[],
+	number: string,
+	inRuns: 0 | 1,
+];
 
 const MARK = "\x7f";
 /** In the place of a factor of 1. */
@@ -68,6 +77,8 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 			const power = factor! * Number(numberOf(base, at)) ** exponent!;
 			return String(Number(power.toPrecision(6)));
 		}
+		if (kind === "ranges")
+			return rangesText(rangesOf(inputs[1] as string, numberOf(inputs[0] as number, at)));
 		if (kind !== "=") return numberText(kind, ...inputs.map((x) => numberOf(x as number, at)));
 		const [a, b, same, other] = inputs as [number, number, string, string];
 		return textWith(numberOf(a, at) === numberOf(b, at) ? same : other, at);
@@ -123,12 +134,33 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 				return Array<unknown>(Number(count ? count(at) : times)).fill(made);
 			});
 	};
+	const ofNumber = (text: unknown): ((at: Instance) => number) => {
+		const make = ofText(text as string)!;
+		return (at) => Number(make(at));
+	};
+	const ofArranged = ([first, repeated, last, number, inRuns]: ArrangedData): Make => {
+		const count = ofNumber(number);
+		checks.push((at) => {
+			if (count(at) < first.length + 2 * repeated.length + last.length)
+				throw new RangeError("its pattern of layers does not fit twice in so few");
+		});
+		return (at) => {
+			const made = arranged(first, repeated, last, count(at));
+			return inRuns ? runsOf(made) : made;
+		};
+	};
+	const ofRanges = ([members, number]: [string, string]): Make => {
+		const count = ofNumber(number);
+		return (at) => rangesOf(members, count(at));
+	};
 	const ofEither = ([choice, same, other]: [string, unknown, unknown], depth: number): Make => {
 		const [isSame, ofSame, ofOther] = [ofText(choice)!, of(same, depth), of(other, depth)];
 		return (at) => (isSame(at) ? (ofSame ? ofSame(at) : same) : ofOther ? ofOther(at) : other);
 	};
 	const ofObject = (x: Record<string, unknown>, depth: number): Make | null => {
 		if (`${MARK}=` in x) return ofEither(x[`${MARK}=`] as [string, unknown, unknown], depth);
+		if (`${MARK}~` in x) return ofArranged(x[`${MARK}~`] as ArrangedData);
+		if (`${MARK}-` in x) return ofRanges(x[`${MARK}-`] as [string, string]);
 		if (MARK in x) return ofRuns(x[MARK] as [unknown, unknown][], depth);
 		const entries = Object.entries(x).map(([name, y]) => [name, y, of(y, depth + 1)] as const);
 		if (!entries.some((entry) => entry[2])) return null;

@@ -13,6 +13,7 @@ import { sizesOf } from "../lib/sizing/data";
 import { shortTitle } from "../lib/sizing/facts";
 import { chosenHardware, settings, SIZING_SETTINGS, verdict } from "../lib/sizing/fit";
 import { change, initialState, useAppState } from "../lib/state";
+import { BothHardware } from "./compare/both_hardware";
 import { difference, howInWords, isSameModel, whyInWords } from "./compare/difference";
 import { Measures, MeasuresFinding } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
@@ -52,6 +53,7 @@ const CHAPTERS = [
 		name: "What they need",
 		parts: [
 			{ id: "sizes", name: "Sizes" },
+			{ id: "hardware", name: "Hardware" },
 			{ id: "memory", name: "Memory" },
 		],
 	},
@@ -199,6 +201,7 @@ const PARTS: Record<(typeof CHAPTERS)[number]["parts"][number]["id"], () => Comp
 			<Measures />
 		</Section>
 	),
+	hardware: () => <BothHardware />,
 	memory: () => <MemorySection models={data.models} />,
 };
 

@@ -1,2 +1,2 @@
 // Change the dimensions of the model and see what follows.
-export { DesignView as DesignPage } from "./design/design";
+export { DesignView as DesignPage, designSections } from "./design/design";

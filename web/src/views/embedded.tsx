@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { DialogHost } from "../components/dialog";
 import { StatusLine } from "../components/status_line";
 import { data } from "../lib/data";
+import { shortCount } from "../lib/format";
 import { stateWith, writeState } from "../lib/state";
 import { chaptersOf } from "./model_page";
 import { Plate } from "./plate/plate";
@@ -32,7 +33,10 @@ export function Embedded({ name }: { name: string }) {
 			<main id="content" class="embedded" ref={ref}>
 				{name === PLATE ? (
 					<div class="wrap">
-						<h1>{model.name}</h1>
+						<h1>
+							<span class="hidden">{model.name}: </span>
+							{shortCount(model.counts[0]!.value)} parameters
+						</h1>
 						<Plate model={model} />
 					</div>
 				) : section ? (

@@ -71,13 +71,16 @@ def gguf_mixture(
             )
             layers.setdefault(key, []).append(tensor.layer)
     # as a number, how many layers have the block of a weight
-    times = {id(y.weight): as_number(n) for block, n in tree.layers.distinct() for y in fold(block)}
+    times: dict[tuple[str, int], int] = {}
+    for block, n in tree.layers.distinct():
+        for y in {(_pattern_in_layers(y), id(y.weight)) for y in fold(block)}:
+            times[y] = times.get(y, 0) + as_number(n)
     for key, x in merged.items():
-        n = times.get(key[1])
-        if n is not None and len(layers[key]) == n:
+        number = times.get(key[:2])
+        if number is not None and len(layers[key]) == number:
             each = x.leaf._replace(
-                copies=as_number(x.leaf.copies) // len(layers[key]) * n,
-                active=as_number(x.leaf.active) // len(layers[key]) * n,
+                copies=as_number(x.leaf.copies) // len(layers[key]) * number,
+                active=as_number(x.leaf.active) // len(layers[key]) * number,
             )
             x = x._replace(leaf=each)
         yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
@@ -124,12 +127,16 @@ def _mtp_layers(tree: Decoder, gguf: GGUFNaming) -> Iterator[_TensorWeights]:
 def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
     tensors_by_block: dict[int, list[tuple[StoredTensor, tuple[Folded, ...]]]] = {}
     for x, _ in layers.distinct():
-        folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
+        folded = {_pattern_in_layers(y): y for y in fold(x)}
         stored = sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)
         tensors_by_block[id(x)] = [(y, _leaves(y, folded)) for y in stored]
     for i, x in enumerate(layers):
         for y, leaves in tensors_by_block[id(x)]:
             yield _TensorWeights(_gguf_tensor(y, i), leaves)
+
+
+def _pattern_in_layers(x: Folded) -> str:
+    return f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}"
 
 
 def _leaves(x: StoredTensor, folded: dict[str, Folded]) -> tuple[Folded, ...]:

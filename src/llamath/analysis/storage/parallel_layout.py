@@ -179,6 +179,8 @@ def stage_layers(stack: Stack, stage: PipelineStage) -> list[tuple[Block, int]]:
 
 def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
     """Return the distinct blocks from layer `first` up to `last`, with their numbers."""
+    if stack.arrangement is not None and (first, last) == (0, len(stack)):
+        return [(block, as_number(n)) for block, n in stack.distinct()]
     counts: dict[int, tuple[Block, int]] = {}
     start = 0
     for pattern, times in stack.runs:

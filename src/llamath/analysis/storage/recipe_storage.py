@@ -132,11 +132,14 @@ def recipe_storage(
     matrices: list[RecipeMatrix] = []
     for leaves, layers in _outside_layers(tree, recipe):
         chosen = [
-            y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)
+            y
+            for x in _recipe_matrices(leaves, names, classes)
+            for y in _choose(x, recipe, layers, len(layers))
         ]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
     num_scales = scale_bytes = 0
+    numbers = {id(x): as_number(n) for x, n in tree.layers.distinct()}
     for block, layers in _layers_by_block(tree.layers, recipe):
         if (
             recipe.cache_scales is not None
@@ -154,7 +157,7 @@ def recipe_storage(
         chosen = [
             y
             for x in _recipe_matrices(leaves, names, classes, first_experts)
-            for y in _choose(x, recipe, layers)
+            for y in _choose(x, recipe, layers, numbers[id(block)])
         ]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
@@ -282,6 +285,7 @@ class _ChosenTensor(NamedTuple):
     tensor: _RecipeTensor
     choice: Choice
     layers: Sequence[int]
+    times: int  # their number
     experts: int  # 1 outside of experts
 
     @property
@@ -294,7 +298,7 @@ class _ChosenTensor(NamedTuple):
     @property
     def copies(self) -> int:
         """The number of tensors."""
-        return len(self.layers) * self.experts
+        return self.times * self.experts
 
     @property
     def matrix(self) -> RecipeMatrix | None:
@@ -331,7 +335,7 @@ class _ChosenTensor(NamedTuple):
     def _copied(self, x: Folded) -> Folded:
         return x._replace(
             copies=self.copies,
-            active=len(self.layers) * (x.active * self.experts // (x.copies or 1)),
+            active=self.times * (x.active * self.experts // (x.copies or 1)),
         )
 
 
@@ -373,13 +377,15 @@ IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
 and not a linear layer."""
 
 
-def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:
-    """Yield a tensor once for each choice that a recipe makes for its copies."""
+def _choose(
+    x: _RecipeTensor, recipe: Recipe, layers: Sequence[int], times: int
+) -> Iterator[_ChosenTensor]:
+    """Yield a tensor once for each choice that a recipe makes for its copies, in so many layers."""
     first = x.leaves[0]
     # or the number of other blocks, as of adapters or of layers of a tower
     experts = int(first.copies)
     if not x.kind:
-        yield _ChosenTensor(x, Choice(None), layers, int(first.copies))
+        yield _ChosenTensor(x, Choice(None), layers, times, int(first.copies))
         return
     chosen: dict[tuple[MatrixFormat | None, str, int], list[int]] = {}
     for layer in layers if recipe.patterns else layers[:1]:
@@ -389,7 +395,12 @@ def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator
                 choice = Choice(None, f"its inputs are no multiple of {to.divides}")
             chosen.setdefault((choice.format, choice.reason, n), []).append(layer)
     for (to, reason, n), found in chosen.items():
-        yield _ChosenTensor(x, Choice(to, reason), tuple(found) if recipe.patterns else layers, n)
+        of, number = (
+            (layers, times)
+            if not recipe.patterns or len(found) == len(layers)
+            else (tuple(found), len(found))
+        )
+        yield _ChosenTensor(x, Choice(to, reason), of, number, n)
 
 
 def _expert_choices(

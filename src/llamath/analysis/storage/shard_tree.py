@@ -8,6 +8,7 @@ with rows of zeros appended where the ranks do not divide them. Everything else 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...checkpoint.tensor_parallel_shard import TensorParallelShard, parse_shard
@@ -104,11 +105,7 @@ def shard_tree(tree: Decoder, shard: TensorParallelShard) -> Decoder:
         return memo[id(block)]
 
     changes = {
-        name: Stack(
-            *((tuple(map(cut_block, pattern)), times) for pattern, times in stack.runs),
-            active=stack.active,
-            first=stack.first,
-        )
+        name: stack.with_blocks(cut_block)
         for name in ("layers", "mtp")
         if isinstance(stack := getattr(tree, name), Stack)
     }
@@ -129,10 +126,8 @@ def _with_cuts(block: Block, cuts: Mapping[str, WeightCut], prefix: str) -> Bloc
         elif isinstance(child, Block):
             changes[name] = _with_cuts(child, cuts, f"{path}.")
         elif isinstance(child, Stack) and not isinstance(block, Decoder):
-            new = {id(x): _with_cuts(x, cuts, f"{path}.{{e}}.") for x, _ in child.distinct()}
-            runs = ((tuple(new[id(x)] for x in pattern), times) for pattern, times in child.runs)
-            changes[name] = Stack(
-                *runs, active=child.active, count_dim=child.count_dim, first=child.first
+            changes[name] = child.with_blocks(
+                partial(_with_cuts, cuts=cuts, prefix=f"{path}.{{e}}.")
             )
     return block.replace(**changes) if changes else block
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from ...core.blocks import MLP, AttentionBase, MoE
+from ...core.expr import as_number
 from ...core.mixers import RecurrentMixer
 from ...core.multimodal import CrossAttention
 from ...core.tree import Block, Stack, fold_blocks
@@ -167,12 +168,12 @@ def _arrange(layers: Stack, names: dict[int, str]) -> LayerPattern:
         sequence = [names[id(x)] for x in layers]
         runs = _run_lengths(sequence)
         if len(runs) <= _MAX_RUNS:
-            return LayerPattern(arrangement="runs", runs=runs)
+            return LayerPattern(arrangement="runs", runs=_following(runs, layers))
         if (period := _period(sequence)) is not None:
             return LayerPattern(arrangement="cycle", runs=_count(sequence[:period]))
     counts = dict.fromkeys(names.values(), 0)
     for x, n in layers.distinct():
-        counts[names[id(x)]] += int(n)
+        counts[names[id(x)]] += as_number(n)
     return LayerPattern(
         arrangement="mixed", runs=tuple(LayerRun(kind=kind, layers=n) for kind, n in counts.items())
     )
@@ -186,6 +187,19 @@ def _run_lengths(sequence: Sequence[str]) -> tuple[LayerRun, ...]:
         else:
             runs.append(LayerRun(kind=kind, layers=1))
     return tuple(runs)
+
+
+def _following(runs: tuple[LayerRun, ...], layers: Stack) -> tuple[LayerRun, ...]:
+    """Return runs of which the one with the repeated layers follows the number of all."""
+    if (order := layers.arrangement) is None:
+        return runs
+    place, before = 0, runs[0].layers
+    while before <= len(order.first):
+        place += 1
+        before += runs[place].layers
+    others = sum(x.layers for i, x in enumerate(runs) if i != place)
+    repeated = LayerRun(kind=runs[place].kind, layers=as_number(layers.n) - others)
+    return (*runs[:place], repeated, *runs[place + 1 :])
 
 
 def _count(sequence: Sequence[str]) -> tuple[LayerRun, ...]:

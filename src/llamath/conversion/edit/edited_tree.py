@@ -125,11 +125,9 @@ def _with_size(weight: Weight, axis: int, size: int) -> Weight:
 
 
 def _map_stack(stack: Stack, change: Callable[[Block], Block]) -> Stack:
-    new = {id(x): change(x) for x, _ in stack.distinct()}
-    if all(new[id(x)] is x for x, _ in stack.distinct()):
-        return stack
-    runs = (((*(new[id(x)] for x in pattern),), times) for pattern, times in stack.runs)
-    return Stack(*runs, active=stack.active, count_dim=stack.count_dim, first=stack.first)
+    changed = stack.with_blocks(change)
+    pairs = zip(changed.distinct(), stack.distinct(), strict=True)
+    return stack if all(x is y for (x, _), (y, _) in pairs) else changed
 
 
 def _expanded(tree: Decoder) -> tuple[object, ...]:

@@ -347,9 +347,7 @@ def _without_ties(block: Block) -> Block:
         elif isinstance(child, Block):
             changes[name] = _without_ties(child)
         else:
-            untied = {id(x): _without_ties(x) for x, _ in child.distinct()}
-            runs = [(tuple(untied[id(x)] for x in pattern), times) for pattern, times in child.runs]
-            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim)
+            changes[name] = child.with_blocks(_without_ties)
     return block.replace(**changes)
 
 

@@ -9,8 +9,8 @@ from ...analysis.understand.diff.causes import CAUSE_TITLES
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
+from .arranged_layers import LAYER_LIST_KEYS
 from .family_form import (
-    LAYER_LIST_KEYS,
     TIED,
     FamilyForm,
     find_form,

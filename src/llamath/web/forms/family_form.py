@@ -21,6 +21,7 @@ from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
+from .arranged_layers import LAYER_LIST_KEYS, LAYERS, LayerRule, find_layer_rule
 from .cache_form import (
     CacheForm,
     SizingForm,
@@ -34,9 +35,6 @@ from .count_forms import CountForms, count_exactly, count_forms
 from .traced_config import DimRead, TracedConfig
 from .traced_numbers import Guard, Trace
 
-LAYER_LIST_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
-"""Config keys that list the layers one by one; without them, the default order of the family
-applies to any depth."""
 TIED = "tie_word_embeddings"
 _MAX_CONFIG_CHARS = 60_000
 """Longer configs get no forms."""
@@ -77,16 +75,29 @@ class TracedModel(Record):
     reads: Mapping[str, DimRead]
     tree: Decoder
 
+    def key_of(self, letter: str) -> str:
+        """Return the key of a letter; empty if there is none."""
+        return next((x.key for x in self.reads.values() if x.letter == letter), "")
+
 
 def trace_model(
-    model: FamilyModel, data: Keys, fixed: Collection[str] = (), tied: bool | None = None
+    model: FamilyModel,
+    data: Keys,
+    fixed: Collection[str] = (),
+    tied: bool | None = None,
+    rule: LayerRule | None = None,
 ) -> TracedModel:
-    """Build the tree of a configuration whose numbers are traced, but those of the fixed keys."""
+    """Build the tree of a configuration whose numbers are traced, but those of the fixed keys; with
+    a rule, its layers follow their number by it.
+    """
     trace = Trace()
     config = TracedConfig(data if tied is None else {**data, TIED: tied}, trace, fixed)
     tree: Decoder = model.family(config)
     if not model.wrapper:
         tree = apply_class(model.family, tree, config)[1]
+    if rule is not None:
+        trace.is_recording = False  # the builder has decided
+        tree = rule.arranged(tree, trace.variable(LAYERS, int(tree.layers.n)))
     forms = count_forms(tree, sections_of(tree))
     trace.is_recording = False
     guards = tuple(trace.guards.values())
@@ -143,6 +154,8 @@ class _Search:
         self.data = self._with_all_keys(data)
         self.fixed: set[str] = set()
         self.derived: set[str] = set()
+        # where the builder loses the number of layers, how it arranges them
+        self.rule: LayerRule | None = None
         self._loaded: dict[tuple[tuple[str, int], ...], FamilyModel | None] = {}
 
     def _with_all_keys(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +179,7 @@ class _Search:
         """Return the forms, with as many free keys as they can have; None if there are none."""
         for _ in range(_MAX_ROUNDS):
             try:
-                traced = trace_model(self.model, self.data, self.fixed)
+                traced = self._trace(self.data)
             except LlamathError:
                 return None
             free = self._free(traced)
@@ -177,10 +190,20 @@ class _Search:
             if self._derive_or_fix(conditions, free):
                 continue
             if (wrong := self._wrong_key(traced, free, conditions)) is not None:
+                is_depth = wrong == traced.key_of(LAYERS)
+                if is_depth and self.rule is None:
+                    self.rule = find_layer_rule(self.model)
+                    if self.rule is not None:
+                        continue
+                elif is_depth:
+                    self.rule = None
                 self.fixed.add(wrong)
                 continue
             return self._form(traced, free, conditions)
         return None
+
+    def _trace(self, data: Keys, tied: bool | None = None) -> TracedModel:
+        return trace_model(self.model, data, self.fixed, tied, self.rule)
 
     def _free(self, traced: TracedModel) -> dict[str, DimRead]:
         """The free keys by letter."""
@@ -221,6 +244,14 @@ class _Search:
                 refusing.append(guard)
             elif not kinds and not holds_always(guard):
                 found.append((guard, True))
+        ends = 0 if self.rule is None else len(self.rule.first + self.rule.last)
+        if ends > 1:
+            yield Condition(
+                left=Expr.const(ends),
+                right=Expr.variable(LAYERS, base[LAYERS]),
+                text=f"{keys[LAYERS]} should be at least {ends}",
+                bounds_forms=True,
+            )
         seen = set[str]()
         for guard, bounds in found:
             own = list(conditions_of(guard, keys, bounds))
@@ -231,7 +262,7 @@ class _Search:
         self, values: Values, free: Mapping[str, DimRead], traced: TracedModel
     ) -> bool:
         try:
-            other = trace_model(self.model, self._data_at(values, free), self.fixed)
+            other = self._trace(self._data_at(values, free))
         except LlamathError:
             return False
         return other.forms.structure == traced.forms.structure
@@ -328,7 +359,7 @@ class _Search:
 
         def trace(data: Keys) -> Expr | None:
             try:
-                return cache_of(trace_model(self.model, data, self.fixed).tree, layers)
+                return cache_of(self._trace(data).tree, layers)
             except LlamathError:
                 return None
 
@@ -359,7 +390,7 @@ class _Search:
         by_tying: dict[bool | None, CountForms] = {}
         for tied in (False, True):
             try:
-                by_tying[tied] = trace_model(self.model, self.data, self.fixed, tied).forms
+                by_tying[tied] = self._trace(self.data, tied).forms
             except LlamathError:
                 continue
         base = {x: read.value for x, read in free.items()}

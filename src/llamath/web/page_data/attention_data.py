@@ -25,13 +25,14 @@ from ...core.attention_facts import (
     attention_kind,
     written_attention_kind,
 )
-from ...core.expr import Expr, as_number, floor_div, product, total
+from ...core.expr import Expr, as_number, choose_if_less, floor_div, product, total
 from ...core.latent_attention import LatentAttention
 from ...core.parameter_count import layer_ranges
 from ...core.positions import Alibi, Rope
 from ...generation.rope_frequencies import rope_frequencies
 from ...model import FamilyModel
 from ...utils.number_format import format_ranges
+from ...utils.number_marks import Repeated, either, text_if_equal
 from .sizing.inference_data import SIZES
 
 _LATENT_EXAMPLE = "deepseek-v3"
@@ -89,7 +90,7 @@ def build_attention(model: FamilyModel) -> dict[str, Any]:
             for kind, layers, ids in found.values()
         ],
         "of": str(model.tree.layers.n),
-        "alternatives": list(_alternatives(most)) if most is not None else [],
+        "alternatives": _alternatives(most) if most is not None else [],
         "ropes": [_wavelengths(x, int(model.tree.context or 0)) for x in ropes],
         "context": str(model.tree.context or ""),
     }
@@ -184,14 +185,26 @@ def _token_bytes(spec: CacheSpec) -> Expr:
     return floor_div(grown, spec.every) if spec.every > 1 else grown
 
 
-def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
-    """Yield MHA, GQA, MQA and MLA with the query heads of this model, its own kind exactly as it
-    is.
+def _alternatives(own: _Heads) -> Any:
+    """Return MHA, GQA, MQA and MLA with the query heads of this model, its own kind exactly as it
+    is: which one that is follows its heads.
     """
+    if own.latent:
+        return Repeated(list(_kinds_beside(own, "MLA")))
+    heads, key_heads = as_number(own.query), as_number(own.key_heads)
+    mha, gqa, mqa = (Repeated(list(_kinds_beside(own, x))) for x in ("MHA", "GQA", "MQA"))
+    return either(
+        choose_if_less(key_heads, heads, 0, 1),
+        mha,
+        either(choose_if_less(1, key_heads, 0, 1), mqa, gqa),
+    )
+
+
+def _kinds_beside(own: _Heads, own_kind: str) -> Iterator[Any]:
     heads, sizes = own.query, (own.key_size, own.value_size)
     for kind in ATTENTION_KINDS:
-        note = ""
-        if kind == own.kind:
+        note, times = "", 1
+        if kind == own_kind:
             rows = own.cached
         elif kind == "MLA":
             example = read_preset(_LATENT_EXAMPLE).config
@@ -199,32 +212,34 @@ def _alternatives(own: _Heads) -> Iterator[dict[str, Any]]:
                 (Expr.const(1), Expr.const(example["kv_lora_rank"] + example["qk_rope_head_dim"])),
             )
             note = "with the latent of DeepSeek V3"
-        elif (
-            shared := {"MHA": as_number(heads), "GQA": _grouped(int(heads)), "MQA": 1}[kind]
-        ) is None:
-            continue
         else:
+            shared = {"MHA": as_number(heads), "GQA": _grouped(as_number(heads)), "MQA": 1}[kind]
+            times = choose_if_less(0, shared, 1, 0)
             rows = tuple((heads if kind == "MHA" else Expr.const(shared), size) for size in sizes)
-            note = f"with {shared:,} KV head{'s' if shared > 1 else ''}"
+            note = f"with {shared:,} {text_if_equal(shared, 1, 'KV head', 'KV heads')}"
         spec = CacheSpec(kind=kind, rows=tuple(product(x) for x in rows))
-        yield {
+        card = {
             "kind": kind,
             "heads": str(heads),
             "kvHeads": str(rows[0][0]),
-            "own": kind == own.kind,
+            "own": kind == own_kind,
             "note": note,
             "cached": _token_bytes(spec).to_expression_json(),
             "elements": [
                 " + ".join(each) for each in zip(*(_product_lines(x) for x in rows), strict=True)
             ],
         }
+        yield card, times
 
 
-def _grouped(heads: int) -> int | None:
-    """Return the number of KV heads of an example of GQA: 8 as in most models, or fewer; None if
+def _grouped(heads: int) -> int:
+    """Return the number of KV heads of an example of GQA: 8 as in most models, or fewer; 0 if
     there is none between 1 and `heads`.
     """
-    return next((n for n in (8, 4, 2) if n < heads and heads % n == 0), None)
+    found = 0
+    for n in (2, 4, 8):
+        found = choose_if_less(0, heads % n, found, choose_if_less(n, heads, n, found))
+    return found
 
 
 def _product_lines(x: Sequence[Expr]) -> list[str]:

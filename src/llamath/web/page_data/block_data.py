@@ -65,7 +65,7 @@ def encode_stage(stage: WalkthroughStage, stream: Sequence[Expr]) -> dict[str, A
     return {
         "name": _title(stage),
         "layers": stage.name == "layers",
-        "ranges": [list(x) for x in stage.indices],
+        "ranges": stage.indices,
         "times": str(stage.times),
         "parameters": str(stage.parameters),
         "stream": [x.to_expression_json() for x in stream],

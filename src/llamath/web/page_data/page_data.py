@@ -26,6 +26,7 @@ from ...render.svg.poster.poster_svg import FORMATS, poster_drawing
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from ...utils.number_marks import mark, marked, own_text, unmarked
+from ..forms.arranged_layers import arranged, find_layer_rule
 from ..forms.design_data import build_design
 from ..forms.family_form import derived_dimensions
 from ..forms.followed_keys import followed_keys, scalings, with_context_letter
@@ -206,9 +207,10 @@ def _model(model: FamilyModel) -> dict[str, Any]:
             name: [poster_drawing(facts, name), *form.pixels] for name, form in FORMATS.items()
         },
     }
+    rule = find_layer_rule(model)
     with marked() as marks:
         # without its count, which is kept
-        data = _marked_data(with_context_letter(model).replace(), unmarked_data)
+        data = _marked_data(arranged(with_context_letter(model).replace(), rule), unmarked_data)
         limits = {"fixed": fixed_letters(model), "blocks": data.pop("blocks")}
         own: dict[str, Any] = marks.own_data(data)
         return own | {"template": marks.encode(data) | limits}
@@ -263,7 +265,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
 def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
     """Yield the stops of the tour, with an example and what is asked there."""
     tour = tour_of(model)
-    asked, examples = stop_exercises(tour), examples_of(tour.stops)
+    asked, examples = stop_exercises(tour), examples_of(tour)
     for x in tour.stops:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",

@@ -17,7 +17,7 @@ from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, as_number, product, total
 from ...core.tree import LOOPED, Block, Folded, Stack, Weight, fold, fold_field
 from ...model import FamilyModel
-from ...utils.number_marks import Repeated
+from ...utils.number_marks import Arranged, Repeated
 from .checkpoint_data import CheckpointModel, stored_weights
 from .sizing.inference_data import cache_expression
 
@@ -151,11 +151,12 @@ def _weight_bytes(
             yield _WeightBytes(outside, key, None, weight.total, weight.codec, weight.bytes)
             continue
         own = {id(x): x for x in (part_of_layer[i] for i in weight.layers)}
-        part = next(iter(own.values()))
-        if len(own) == 1 and len(weight.layers) == part.times:
-            yield _WeightBytes(part, key, None, weight.total, weight.codec, weight.bytes)
+        each = weight.bytes * (int(weight.leaf.copies) // len(weight.layers))
+        if len(weight.layers) == sum(x.times for x in own.values()):
+            for part in own.values():
+                total = each * part.times
+                yield _WeightBytes(part, key, None, total, weight.codec, weight.bytes)
             continue
-        each = weight.total // len(weight.layers)
         yield from (
             _WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes)
             for i in weight.layers
@@ -322,7 +323,13 @@ def _layers_one_by_one(
             index_of[key] = len(distinct_layers)
             distinct_layers.append(layer)
         order_of_layers.append(index_of[key])
-    return {"kinds": distinct_layers, "order": _runs(order_of_layers, tree.layers.n)}
+    listed = {"kinds": distinct_layers, "order": _runs(order_of_layers, tree.layers.n)}
+    if (arrangement := tree.layers.arrangement) is None:
+        return listed
+    # in a format some layers of a block may differ: each as the first one with its block
+    first = dict(zip(reversed(order), reversed(order_of_layers), strict=True))
+    alike = arrangement.map(lambda block: first[id(block)])
+    return listed | {"alike": Arranged([first[x] for x in order], alike, as_number(tree.layers.n))}
 
 
 def _runs(order: list[int], layers: int) -> list[int]:

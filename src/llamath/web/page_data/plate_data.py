@@ -10,9 +10,10 @@ from typing import Any
 from ...analysis.understand.fact_sheet import written_patterns
 from ...analysis.understand.layer_pattern import describe_layer, ffn_pattern, mixer_pattern
 from ...core.blocks import Decoder
-from ...core.expr import product, total
+from ...core.expr import as_number, product, total
 from ...core.tree import Block, Folded, Stack, fold, fold_field, iter_stacks
 from ...model import FamilyModel
+from ...utils.number_marks import Arranged
 
 _AFTER_LAYERS = ("norm", "head")
 """The groups of weights behind the layers; other parts are towers, or in front of the layers."""
@@ -97,6 +98,10 @@ def _layers(tree: Decoder, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any
             index_of_block[id(block)] = same
         order = _appended(order, index_of_block[id(block)], n)
         first += n
+    if (arrangement := tree.layers.arrangement) is not None:
+        parts = arrangement.map(lambda block: index_of_block[id(block)])
+        own = [[kind, int(n)] for kind, n in order]
+        order = Arranged(own, parts, as_number(tree.layers.n), in_runs=True)
     return {"kinds": kinds, "order": order}
 
 

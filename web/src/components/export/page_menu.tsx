@@ -2,7 +2,9 @@
 // its link, and the posters of a model.
 import "./export.css";
 import { data } from "../../lib/data";
+import { decodeSizes, designedModel, evaluateDesign } from "../../lib/design";
 import { canEdit, editedModel } from "../../lib/editing";
+import { keptKeys } from "../../lib/files/config";
 import { state, writeState } from "../../lib/state";
 import { copyText } from "./clipboard";
 import { countJson, writtenJson, type CountParts, type JsonParts } from "./count_json";
@@ -15,37 +17,42 @@ interface PageTexts {
 	json: JsonParts | CountParts | null;
 }
 
+/** The text, Markdown and JSON of models as they are published. */
+function publishedFormats(isComparison: boolean): [string, () => string][] {
+	const model = data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts };
+	const texts = isComparison ? (data.difference as { copy: PageTexts }).copy : model.copy;
+	const { json } = texts;
+	const written = () =>
+		isComparison ? writtenJson(json as JsonParts) : countJson(json as CountParts);
+	return [
+		["text", () => texts.text],
+		["Markdown", () => texts.markdown],
+		...(json ? [["JSON", written] as [string, () => string]] : []),
+	];
+}
+
+/** The configuration of what Design shows. */
+function designedConfig(): string {
+	const { design, like } = designedModel(data, state.like);
+	const kept = keptKeys.like === like ? keptKeys.entries : undefined;
+	return evaluateDesign(design, decodeSizes(design, state.sizes), kept).config;
+}
+
 export function PageMenu({ name }: { name: string }) {
 	const isComparison = state.view === "difference";
-	const model = data.models[state.view === "b" ? 1 : 0]!;
-	const texts = (
-		isComparison
-			? (data.difference as { copy: PageTexts })
-			: (model as unknown as { copy: PageTexts })
-	).copy;
-	const json = texts.json;
-	// these are of the model as it is published
+	const isDesign = state.view === "design";
 	const place = state.view === "b" ? 1 : 0;
 	const isEdited =
 		!isComparison &&
 		state.edit !== "" &&
 		canEdit(place) &&
 		editedModel(place, state.sizes, state.keys).isChanged;
-	const formats: [string, () => string][] = [
-		["Text", () => texts.text],
-		["Markdown", () => texts.markdown],
-		...(json
-			? [
-					[
-						"JSON",
-						() =>
-							isComparison
-								? writtenJson(json as JsonParts)
-								: countJson(json as CountParts),
-					] as [string, () => string],
-				]
-			: []),
-	];
+	const isPublished = !isEdited && !isDesign;
+	const formats = isDesign
+		? [["config.json", designedConfig] as [string, () => string]]
+		: isPublished
+			? publishedFormats(isComparison)
+			: [];
 	return (
 		<Menu text="Copy" label="Copy the page">
 			{(close) => (
@@ -64,25 +71,20 @@ export function PageMenu({ name }: { name: string }) {
 					>
 						Link
 					</button>
-					{!isEdited &&
-						formats.map(([form, text]) => (
-							<button
-								key={form}
-								type="button"
-								class="button"
-								aria-label={`Copy as ${form === "Text" ? "text" : form}`}
-								onClick={() => (
-									copyText(
-										text(),
-										`${name} as ${form === "Text" ? "text" : form}`,
-									),
-									close()
-								)}
-							>
-								{form}
-							</button>
-						))}
-					{!isComparison && !isEdited && <PosterItems model={model} close={close} />}
+					{formats.map(([form, text]) => (
+						<button
+							key={form}
+							type="button"
+							class="button"
+							aria-label={`Copy as ${form}`}
+							onClick={() => (copyText(text(), `${name} as ${form}`), close())}
+						>
+							{form === "text" ? "Text" : form}
+						</button>
+					))}
+					{isPublished && !isComparison && (
+						<PosterItems model={data.models[place]!} close={close} />
+					)}
 				</>
 			)}
 		</Menu>

@@ -131,7 +131,7 @@ export function decodeKeys(
 ): Map<string, string> | null {
 	if (!text) return null;
 	try {
-		const found = parseStrictJson(new TextEncoder().encode(text), MAX_CONFIG_VALUES);
+		const found = parseStrictJson(new TextEncoder().encode(text), MAX_CONFIG_VALUES, true);
 		if (!(found instanceof Map)) return null;
 		const own = design.config.filter((x) => x.form === null && !x.tied);
 		return new Map([
@@ -191,7 +191,7 @@ function readDimensions(
 	const ownValues = new Map(
 		own.map((x) => [
 			x.key,
-			parseStrictJson(new TextEncoder().encode(x.text), MAX_CONFIG_VALUES),
+			parseStrictJson(new TextEncoder().encode(x.text), MAX_CONFIG_VALUES, true),
 		]),
 	);
 	const defaultKeys = new Set(design.defaults.map((x) => x.key));
@@ -284,7 +284,7 @@ export const parseConfigText = (text: string, files: FormatData): Config =>
 	configOfBytes(new TextEncoder().encode(text), files);
 
 function configOfBytes(bytes: Uint8Array, files: FormatData): Config {
-	const config = parseStrictJson(bytes, MAX_CONFIG_VALUES);
+	const config = parseStrictJson(bytes, MAX_CONFIG_VALUES, true);
 	if (!(config instanceof Map)) return refuse("object");
 	refuseOtherJson(config, files);
 	return isParams(config) ? configOfParams(config, files.params) : config;

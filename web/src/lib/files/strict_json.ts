@@ -35,9 +35,12 @@ const SPACE = /[ \t\n\r]*/y;
 const STRING = /"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*"/y;
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const LITERALS: Record<string, boolean | null> = { true: true, false: false, null: null };
+/** What Python's JSON of a configuration may have beside it, as in `time_step_limit` of Mamba 2. */
+const WORDS: Record<string, number> = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
 const MAX_DEPTH = 200;
 
-function parser(text: string, maxValues: number): () => Json {
+function parser(text: string, maxValues: number, isConfig: boolean): () => Json {
+	const literals = isConfig ? { ...LITERALS, ...WORDS } : LITERALS;
 	let at = 0;
 	let remaining = maxValues;
 	const fail = (expected: string): never => {
@@ -96,7 +99,7 @@ function parser(text: string, maxValues: number): () => Json {
 			return found;
 		}
 		if (text[at] === '"') return parseString();
-		for (const [word, meant] of Object.entries(LITERALS))
+		for (const [word, meant] of Object.entries(literals))
 			if (text.startsWith(word, at)) return ((at += word.length), meant);
 		return parseNumber();
 	};
@@ -107,8 +110,8 @@ function parser(text: string, maxValues: number): () => Json {
 	};
 }
 
-/** Parses one value. */
-export function parseStrictJson(bytes: Uint8Array, maxValues: number): Json {
+/** Parses one value; in that of a config, the words NaN, Infinity and -Infinity are numbers. */
+export function parseStrictJson(bytes: Uint8Array, maxValues: number, isConfig = false): Json {
 	let text = "";
 	refuseIf(bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf, "mark");
 	try {
@@ -117,7 +120,7 @@ export function parseStrictJson(bytes: Uint8Array, maxValues: number): Json {
 		refuseIf(true, "text");
 	}
 	try {
-		return parser(text, maxValues)();
+		return parser(text, maxValues, isConfig)();
 	} catch (error) {
 		refuseIf(error instanceof RangeError, "deep");
 		throw error;
@@ -143,4 +146,5 @@ const MAX_SMALL = 10_000;
 export const isSameJson = (a: string, b: string): boolean =>
 	a === b ||
 	(Math.max(a.length, b.length) <= MAX_SMALL &&
-		canonicalJson(parser(a, MAX_SMALL)()) === canonicalJson(parser(b, MAX_SMALL)()));
+		canonicalJson(parser(a, MAX_SMALL, true)()) ===
+			canonicalJson(parser(b, MAX_SMALL, true)()));

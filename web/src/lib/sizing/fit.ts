@@ -276,6 +276,10 @@ export interface FitVerdict {
 }
 
 /** The exact answer for the chosen GPUs, in the split of the settings. */
+/** It fits with less than 2 % of the memory left: what a driver or another program takes may break it. */
+export const fitsBarely = ({ fits, total, memory }: FitVerdict) =>
+	fits && total * 100n > memory * 98n;
+
 export function verdict(sized: Sized, gpu: Gpu): FitVerdict {
 	const memory = BigInt(gpu.memory);
 	const { total } = memoryPerGpu(sized).mostLoaded.values;

@@ -38,9 +38,9 @@ export function useText(use: WeightUse): string {
 	);
 }
 
-/** The size of a matrix in the other model: the side that differs, else the whole. */
+/** The size of a matrix in the other model: its outputs, if these alone differ, else the whole. */
 export function sizeElsewhere(own: WeightUse, other: WeightUse): string {
-	const [[outputs, inputs], [ownOutputs, ownInputs]] = [other, own].map((x) =>
+	const [[outputs, inputs], [, ownInputs]] = [other, own].map((x) =>
 		mapSides(
 			x,
 			x.shape.map((n) => grouped(n)),
@@ -49,7 +49,6 @@ export function sizeElsewhere(own: WeightUse, other: WeightUse): string {
 	const isOneSided =
 		own.shape.length > 1 && own.copies === other.copies && own.live === other.live;
 	if (isOneSided && inputs === ownInputs) return `→\u00a0${outputs}`;
-	if (isOneSided && outputs === ownOutputs) return `${inputs}\u00a0→`;
 	return useText(other);
 }
 

@@ -13,10 +13,13 @@ import type { Cause, Causes } from "./difference";
 interface Props {
 	names: readonly [string, string];
 	causes: Causes;
+	/** Beside what changes it: lower bars. */
+	isSmall?: boolean;
 }
 
-const BAR = 30;
-const ROW = 50;
+/** Heights of a bar, and of a link above it. */
+const [BAR, LINK] = [30, 10];
+const [SMALL_BAR, SMALL_LINK] = [18, 3];
 /** Longer places of a cause are left to its derivation. */
 const MAX_PLACE = 44;
 /** Below this share of the largest level, the axis starts at 0. */
@@ -28,9 +31,13 @@ interface Axis {
 	start: number;
 	isBroken: boolean;
 	width: number;
+	bar: number;
+	top: number;
+	row: number;
 }
 
-function axisOf(levels: bigint[], width: number): Axis {
+function axisOf(levels: bigint[], width: number, isSmall = false): Axis {
+	const [bar, top] = isSmall ? [SMALL_BAR, SMALL_LINK] : [BAR, LINK];
 	const values = levels.map(Number);
 	const [low, high] = [Math.min(...values), Math.max(...values)];
 	const isBroken = low > MIN_BREAK * high;
@@ -45,31 +52,32 @@ function axisOf(levels: bigint[], width: number): Axis {
 		ticks: scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1)),
 		start,
 		isBroken,
-		width,
+		...{ width, bar, top, row: bar + 2 * top },
 	};
 }
 
 /** The total of a model: a grey bar, broken where the axis does not start at 0. */
 function TotalBar({ axis, n, isLast }: { axis: Axis; n: bigint; isLast: boolean }) {
 	const x = axis.at(n);
+	const { bar, top, row } = axis;
 	return (
-		<svg width={axis.width} height={ROW} aria-hidden="true">
+		<svg width={axis.width} height={row} aria-hidden="true">
 			<rect
 				class="data"
 				x={0}
-				y={10}
+				y={top}
 				width={Math.max(x, 1)}
-				height={BAR}
+				height={bar}
 				rx={3}
 				fill="var(--ramp-4)"
 			/>
 			{axis.isBroken && (
 				<path
-					d={`M16 ${ROW - 4}l5 -${BAR + 12}M22 ${ROW - 4}l5 -${BAR + 12}`}
+					d={`M16 ${row - 4}l5 -${row - 8}M22 ${row - 4}l5 -${row - 8}`}
 					class="break"
 				/>
 			)}
-			<path class="link" d={isLast ? `M${x} 0V10` : `M${x} ${10 + BAR}V${ROW}`} />
+			<path class="link" d={isLast ? `M${x} 0V${top}` : `M${x} ${top + bar}V${row}`} />
 		</svg>
 	);
 }
@@ -85,6 +93,7 @@ function CauseBar({
 	to: bigint;
 	cause: Cause;
 }) {
+	const { bar, top, row } = axis;
 	const [a, b] = [axis.at(from), axis.at(to)];
 	const [left, width] = [Math.min(a, b), Math.max(Math.abs(b - a), 1.5)];
 	const isMore = to > from;
@@ -100,16 +109,16 @@ function CauseBar({
 	const tip = Math.min(7, width / 3);
 	const shape = ({ x, size }: { x: number; size: number }, isEnd: boolean) => {
 		const [start, end] = [x + (isMore ? 0 : 0.5), x + size - 1];
-		if (!isEnd) return `M${start} 10H${end}V${10 + BAR}H${start}Z`;
+		if (!isEnd) return `M${start} ${top}H${end}V${top + bar}H${start}Z`;
 		return isMore
-			? `M${start} 10H${end - tip}L${end} ${10 + BAR / 2}L${end - tip} ${10 + BAR}H${start}Z`
-			: `M${end} 10H${start + tip}L${start} ${10 + BAR / 2}L${start + tip} ` +
-					`${10 + BAR}H${end}Z`;
+			? `M${start} ${top}H${end - tip}L${end} ${top + bar / 2}L${end - tip} ${top + bar}H${start}Z`
+			: `M${end} ${top}H${start + tip}L${start} ${top + bar / 2}L${start + tip} ` +
+					`${top + bar}H${end}Z`;
 	};
 	return (
-		<svg width={axis.width} height={ROW} aria-hidden="true">
+		<svg width={axis.width} height={row} aria-hidden="true">
 			{axis.ticks.map((x, i) => (
-				<path key={i} class="grid" d={`M${axis.at(x)} 0V${ROW}`} />
+				<path key={i} class="grid" d={`M${axis.at(x)} 0V${row}`} />
 			))}
 			{segments.map((x, i) => {
 				const part = x.group ? modelPart(x.group) : null;
@@ -126,7 +135,7 @@ function CauseBar({
 						{name && (
 							<text
 								x={x.x + x.size / 2}
-								y={10 + BAR / 2 + 5}
+								y={top + bar / 2 + 5}
 								text-anchor="middle"
 								style={{ fill: `var(--on-${part.color})` }}
 							>
@@ -136,7 +145,7 @@ function CauseBar({
 					</g>
 				);
 			})}
-			<path class="link" d={`M${a} 0V10M${b} ${10 + BAR}V${ROW}`} />
+			<path class="link" d={`M${a} 0V${top}M${b} ${top + bar}V${row}`} />
 		</svg>
 	);
 }
@@ -171,13 +180,13 @@ export const Waterfall = (props: Props) => (
 	</figure>
 );
 
-function Picture({ names, causes: difference, whole }: Props & { whole: number }) {
+function Picture({ names, causes: difference, isSmall, whole }: Props & { whole: number }) {
 	const isNarrow = whole < 720;
 	const width = isNarrow ? whole : whole - 430;
 	const [a, b] = difference.totals.map(BigInt) as [bigint, bigint];
 	const levels = [a];
 	for (const x of difference.causes) levels.push(levels.at(-1)! + BigInt(x.delta));
-	const axis = axisOf(levels, width);
+	const axis = axisOf(levels, width, isSmall);
 	const total = (i: number, n: bigint) => (
 		<tr class="total" role="row">
 			<th scope="row" role="rowheader">
@@ -201,7 +210,10 @@ function Picture({ names, causes: difference, whole }: Props & { whole: number }
 	);
 	return (
 		<>
-			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table">
+			<table
+				class={`waterfall ${isNarrow ? "narrow" : ""} ${isSmall ? "small" : ""}`}
+				role="table"
+			>
 				<caption class="hidden">{`Parameters from ${names[0]} to ${names[1]}`}</caption>
 				<thead role="rowgroup" class="hidden">
 					<tr role="row">

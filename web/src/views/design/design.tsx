@@ -6,7 +6,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { copyText, saveFile } from "../../components/export/clipboard";
 import { NumberButton } from "../../components/number";
-import { Section } from "../../components/section";
+import { Section, type ChapterLink } from "../../components/section";
 import { data } from "../../lib/data";
 import { formula, inShort, shareFormula, type Derivation } from "../../lib/derivation";
 import {
@@ -367,6 +367,30 @@ function Parts({
 	);
 }
 
+/** The sections of the view, by the names that the header has for them. */
+const SECTIONS: readonly ChapterLink[] = [
+	{ id: "dimensions", name: "Dimensions", parts: [] },
+	{ id: "hardware", name: "Hardware", parts: [] },
+	{ id: "memory", name: "Memory", parts: [] },
+	{ id: "config", name: "config.json", parts: [] },
+];
+const OF_SIZES = ["hardware", "memory"];
+
+/** The model whose memory the view shows; none where its form does not tell it. */
+function sizedDesign(like: string, design: Design, dimensions: Dimensions, name: string) {
+	const kept = keptKeys.like === like ? keptKeys.entries : undefined;
+	const isShown = !["a", "b"].includes(like);
+	const isSound = isShown && !evaluateDesign(design, dimensions, kept).broken.length;
+	return isSound ? sizedModel(name, design, dimensions, kept) : null;
+}
+
+/** The sections that the view shows now. */
+export function designSections(asked: string, sizes: string): readonly ChapterLink[] {
+	const { like, design } = designedModel(data, asked);
+	const hasSizes = sizedDesign(like, design, decodeSizes(design, sizes), "") !== null;
+	return SECTIONS.filter((x) => hasSizes || !OF_SIZES.includes(x.id));
+}
+
 /** A config of another family, whose form is that of some model of it: Qwen2 config. */
 const configName = ({ type }: Design) =>
 	`${type.charAt(0).toUpperCase()}${type.slice(1).replaceAll("_", " ")} config`;
@@ -426,7 +450,7 @@ function Designer({
 	const file = keptKeys.name.replace(/\.json$/i, "") || name;
 	const sizedAs = encodeSizes(current);
 	const sized = useMemo(
-		() => (isOfPage || isBroken ? null : sizedModel(file, design, current, kept)),
+		() => (isOfPage ? null : sizedDesign(state.like, design, current, file)),
 		[isOfPage, isBroken, file, design, sizedAs, kept],
 	);
 	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters`;

@@ -5,24 +5,29 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { copyText } from "../../components/export/clipboard";
 import { data } from "../../lib/data";
-import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
+import { encodeSizes, evaluateDesign, type Design, type Dimensions } from "../../lib/design";
 import { editCauses } from "../../lib/edit_causes";
 import {
+	asMixture,
 	closeEdit,
 	editedDimensions,
 	encodeEdit,
+	withMixture,
 	withValues,
 	type Edited,
+	type Mixture,
 } from "../../lib/editing";
 import { notation } from "../../lib/expressions";
 import { encodeKeys, keepTyped } from "../../lib/files/config";
 import { readTyped, type LineNote } from "../../lib/files/config_notes";
 import type { FormatData } from "../../lib/files/headers";
+import { leftOut } from "../../lib/followed";
 import { compactCount, grouped, signed } from "../../lib/format";
+import { modelPart } from "../../lib/model_parts";
 import { change, state, useAppState } from "../../lib/state";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
-import { asMixture, classicQuestions, hasChange, withoutChange } from "./questions";
+import { classicQuestions, hasChange, withoutChange } from "./questions";
 
 const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "") =>
 	change({ sizes: withValues(design, state.sizes, to) }, false, gesture);
@@ -30,6 +35,7 @@ const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "")
 export function EditPanel({ edited }: { edited: Edited }) {
 	const { edit, keys } = useAppState("edit", "keys");
 	const { original, counts, isChanged, broken, ignored } = edited;
+	const lost = isChanged && edited.model !== original ? leftOut(edited.model, original) : [];
 	const [isPast, setPast] = useState(false);
 	const [isStale, setStale] = useState(false);
 	const end = useRef<HTMLDivElement>(null);
@@ -76,7 +82,7 @@ export function EditPanel({ edited }: { edited: Edited }) {
 					<button
 						type="button"
 						class="button"
-						disabled={!isChanged && !keys}
+						disabled={!isChanged && !edited.mixture && !keys}
 						onClick={() => change({ sizes: "", keys: "" })}
 					>
 						Reset
@@ -85,7 +91,6 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						Close
 					</button>
 				</div>
-				<Questions edited={edited} />
 				{ignored.length > 0 && (
 					<p class="edit-note" role="status">
 						Not followed by this page, which keeps the values of {original.name}:{" "}
@@ -112,8 +117,15 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						{edited.unfollowed}.
 					</p>
 				)}
-				<div class={isChanged || edit === "text" ? "edit-body" : "edit-body unchanged"}>
+				<div
+					class={
+						isChanged || edited.mixture || edit === "text"
+							? "edit-body"
+							: "edit-body unchanged"
+					}
+				>
 					<div class="edit-inputs">
+						<Questions edited={edited} />
 						{edit === "text" ? (
 							<ConfigText key={original.name} edited={edited} setStale={setStale} />
 						) : (
@@ -132,8 +144,18 @@ export function EditPanel({ edited }: { edited: Edited }) {
 							</ul>
 						) : (
 							<>
-								<Total result={counts} values={edited.dimensions.values} />
+								{edited.mixture ? (
+									<AsMixture edited={edited} mixture={edited.mixture} />
+								) : (
+									<Total result={counts} values={edited.dimensions.values} />
+								)}
 								{isChanged && <Change edited={edited} />}
+								{lost.length > 0 && (
+									<p class="caption" data-part="left-out">
+										Below without {lost.join(", ")}: searched, or chosen layer
+										by layer, for {original.name} as published.
+									</p>
+								)}
 							</>
 						)}
 					</div>
@@ -161,6 +183,7 @@ function Change({ edited }: { edited: Edited }) {
 				{signed(delta)} compared to {original.name}
 			</p>
 			<Waterfall
+				isSmall
 				names={[original.name, "edited"]}
 				causes={{
 					totals: [String(published.total), String(counts.total)],
@@ -177,10 +200,71 @@ function Change({ edited }: { edited: Edited }) {
 	);
 }
 
-function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
+/** A layer with experts beside the one that the page shows. */
+function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixture }) {
+	const { counts, original } = edited;
+	const { design, dimensions, like } = mixture;
+	const result = evaluateDesign(design, dimensions);
+	const layerOf = (x: typeof counts) => x.bars.find((y) => y.isLayers)?.groups ?? [];
+	const sizesOf = (x: typeof counts) => new Map(layerOf(x).map((y) => [y.name, y.n]));
+	const [dense, sparse] = [sizesOf(counts), sizesOf(result)];
+	const names = [...new Set([...dense.keys(), ...sparse.keys()])];
+	const { E, k } = dimensions.values;
+	const toDesign = () =>
+		change({
+			...({ view: "design", like, edit: "", keys: "", section: "", zoom: "" } as const),
+			sizes: encodeSizes(dimensions),
+		});
+	return (
+		<div data-part="mixture">
+			<h3>
+				{String(E)} experts in the place of each FFN, {String(k)} for a token
+			</h3>
+			<Total result={result} values={dimensions.values} />
+			<p class="caption">
+				{signed(result.total - BigInt(original.counts[0]!.value))} compared to{" "}
+				{original.name}
+			</p>
+			<table class="mixture-layer">
+				<caption class="caption">
+					Parameters of a layer. Attention and KV cache stay; a router of each layer
+					chooses the experts of a token, and all of them are in memory.
+				</caption>
+				<thead>
+					<tr>
+						<th scope="col" />
+						<th scope="col">dense</th>
+						<th scope="col">with experts</th>
+					</tr>
+				</thead>
+				<tbody>
+					{names.map((name) => (
+						<tr key={name}>
+							<th scope="row">{modelPart(name).name}</th>
+							{[dense, sparse].map((x, i) => (
+								<td key={i} class="n">
+									{x.has(name) ? grouped(x.get(name)!) : "—"}
+								</td>
+							))}
+						</tr>
+					))}
+				</tbody>
+			</table>
+			<p class="caption">
+				The page below stays that of the dense model.{" "}
+				<button type="button" class="button" onClick={toDesign}>
+					Memory and hardware of the mixture
+				</button>
+			</p>
+		</div>
+	);
+}
+
+function Questions({ edited }: { edited: Edited }) {
+	const { design, dimensions, mixture: asked } = edited;
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const own = useMemo(() => editedDimensions(design, ""), [design]);
-	const mixture = asMixture(design, dimensions);
+	const mixture = useMemo(() => asMixture(design, dimensions), [design, dimensions]);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
 			{questions.map(({ name, to }) => {
@@ -199,8 +283,13 @@ function Questions({ edited: { design, dimensions } }: { edited: Edited }) {
 				);
 			})}
 			{mixture && (
-				<button type="button" class="button" onClick={() => change(mixture)}>
-					8 × 2 experts, counted
+				<button
+					type="button"
+					class="button"
+					aria-pressed={!!asked}
+					onClick={() => change({ sizes: withMixture(state.sizes, !asked) })}
+				>
+					8 × 2 experts
 				</button>
 			)}
 		</div>

@@ -1,15 +1,7 @@
 // The classic questions about a model, as other dimensions of it, each of which keeps what was edited
 // before; those that change nothing or make no model are left out.
-import { data } from "../../lib/data";
-import {
-	designedModels,
-	encodeSizes,
-	evaluateDesign,
-	type Design,
-	type Dimensions,
-} from "../../lib/design";
+import { evaluateDesign, type Design, type Dimensions } from "../../lib/design";
 import { editedDimensions, withValues } from "../../lib/editing";
-import type { State } from "../../lib/state";
 
 type Values = Record<string, bigint>;
 type Change = Record<string, bigint | boolean>;
@@ -62,26 +54,3 @@ export function classicQuestions(design: Design): Question[] {
 		return !evaluateDesign(design, asked).broken.length;
 	});
 }
-
-const MIXTURE = { like: "mixtral", E: 8n, k: 2n };
-
-/**
- * The state in which a dense model is counted as a mixture of 8 experts, 2 of them for a token, by the
- * form of another family; null if its dimensions are not those of that family.
- */
-export function asMixture(design: Design, now: Dimensions): Partial<State> | null {
-	const other = designedModels(data).find((x) => x.like === MIXTURE.like);
-	const isDense = !("E" in now.values) && DENSE.includes(design.type);
-	if (!other || !isDense) return null;
-	const { E, k } = MIXTURE;
-	const values: Values = { ...now.values, E, k };
-	if (!other.design.letters.every((x) => x.letter in values)) return null;
-	const sizes = encodeSizes({
-		values: Object.fromEntries(other.design.letters.map((x) => [x.letter, values[x.letter]!])),
-		tied: other.design.tied === null ? null : (now.tied ?? false),
-	});
-	return { view: "design", like: MIXTURE.like, edit: "", sizes, keys: "", section: "", zoom: "" };
-}
-
-/** Types whose layers are Mixtral's but for the experts. */
-const DENSE = ["llama", "mistral"];

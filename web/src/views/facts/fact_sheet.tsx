@@ -257,7 +257,12 @@ function Weights({ model }: { model: ModelData }) {
 	};
 	return (
 		<div class="weights">
-			<dt>Weights {weights.some((x) => x.released) && <small>● as released</small>}</dt>
+			<dt>
+				Weights{" "}
+				<small>
+					{weights.some((x) => x.released) && "● as released · "}GB = 10⁹ bytes, GiB = 2³⁰
+				</small>
+			</dt>
 			<dd>
 				{weights.map((x) => (
 					<span key={x.dtype}>

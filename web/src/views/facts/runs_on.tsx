@@ -5,7 +5,7 @@ import { liveViews } from "../../lib/live_views";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { sizesOf } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
-import { fitterOf, isTiny, verdict, type Cell } from "../../lib/sizing/fit";
+import { fitsBarely, fitterOf, isTiny, verdict, type Cell } from "../../lib/sizing/fit";
 import { chosenDtypes, sizedIn, type Load } from "../../lib/sizing/gpu_memory";
 import { useAppState, type State } from "../../lib/state";
 import { beyondContext } from "../memory/context_warning";
@@ -94,9 +94,11 @@ const verdictOn = (model: ModelData, state: HardwareState, { gpu, split, count }
 	verdict(sizedIn(sizesOf(model), state, split, count), gpu);
 
 function usedMemory(model: ModelData, state: HardwareState, smallest: Cell): string {
-	const { total, memory } = verdictOn(model, state, smallest);
+	const found = verdictOn(model, state, smallest);
+	const { total, memory } = found;
 	const [used, all] = [total, memory].map((x) => (Number(x) / 2 ** 30).toFixed(1));
-	return `${used} of ${all} GiB${smallest.count === "1" ? "" : " each"}`;
+	const just = fitsBarely(found) ? "just " : "";
+	return `${just}${used} of ${all} GiB${smallest.count === "1" ? "" : " each"}`;
 }
 
 function longestContext(model: ModelData, state: HardwareState, smallest: Cell): string {

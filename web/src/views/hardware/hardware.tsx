@@ -24,6 +24,14 @@ import "./hardware.css";
 
 const NUMBERS: Record<string, string> = { 1: "One", 2: "Two", 4: "Four", 8: "Eight" };
 
+/** The GPUs of a matrix: common ones, the chosen one and the smallest that run. */
+export function shownGpus(chosen: Gpu, smallest: (Cell | null)[]): Gpu[] {
+	const also = [chosen.name, ...smallest.map((x) => x?.gpu.name)];
+	return [...GPUS, ...(chosen.name === CUSTOM ? [chosen] : [])]
+		.filter((x) => x.shown || also.includes(x.name))
+		.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
+}
+
 function finding(smallest: Cell | null, dtype: string, counts: string[]): string {
 	const how = dtype.startsWith("as ") ? dtype : `in ${dtype}`;
 	if (smallest)
@@ -64,11 +72,9 @@ export function HardwareSection({ model }: { model: ModelData }) {
 	const { smallest, counts, rows } = useMemo(() => {
 		const fitter = fitterOf(sizes, state);
 		const counts = shownCounts(sizes, state);
-		const also = [fitter.smallest?.gpu.name, chosen.name];
-		const shown: Gpu[] = [...GPUS, ...(chosen.name === CUSTOM ? [chosen] : [])]
-			.filter((x) => x.shown || also.includes(x.name))
-			.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
-		const rows = shown.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
+		const rows = shownGpus(chosen, [fitter.smallest]).map((gpu) =>
+			counts.map((count) => fitter.cell(gpu, count)),
+		);
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const found = finding(smallest, dtype.title, counts);
@@ -95,9 +101,10 @@ export function HardwareSection({ model }: { model: ModelData }) {
 			<ContextWarning model={model} />
 			<HardwareMatrix
 				rows={rows}
-				counts={counts}
+				heads={counts.map((n) => `${n} ×`)}
+				label="GPUs and how many of them: sequences that fit, and tokens per second at most"
 				chosen={{ gpu: chosen, count }}
-				smallest={smallest}
+				smallest={counts.map(() => smallest)}
 				context={state.context}
 			/>
 			<div class="hardware-notes">

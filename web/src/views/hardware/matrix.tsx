@@ -1,4 +1,5 @@
-// The matrix of GPUs and numbers of them: the fill is the number of sequences that fit.
+// The matrix of GPUs and numbers of them, or of GPUs and two models: the fill is the number of
+// sequences that fit.
 import { useRef } from "preact/hooks";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { change } from "../../lib/state";
@@ -7,10 +8,15 @@ import type { Cell, Hardware } from "../../lib/sizing/fit";
 
 interface Props {
 	rows: Cell[][];
-	counts: string[];
+	/** What the columns are. */
+	heads: string[];
+	label: string;
 	chosen: Hardware;
-	smallest: Cell | null;
+	/** The smallest hardware of each column's model. */
+	smallest: (Cell | null)[];
 	context: bigint;
+	/** Columns are models, and each cell has its number of GPUs. */
+	isCounted?: boolean;
 }
 
 /** The shade of a cell by the sequences that fit: below 4, 16, 64, 256, or more. */
@@ -44,19 +50,26 @@ function CellContent({
 	cell,
 	context,
 	isSmallest,
+	isCounted,
 }: {
 	cell: Cell;
 	context: bigint;
 	isSmallest: boolean;
+	isCounted: boolean;
 }) {
+	if (isCounted && !cell.fits) return <small>more than {cell.count}</small>;
 	if (cell.fits) {
+		const sequences = (
+			<>
+				{many(cell.sequences)}
+				<span class="wide"> {cell.sequences === 1n ? "sequence" : "sequences"}</span>
+			</>
+		);
 		return (
 			<>
-				<b>
-					{many(cell.sequences)}
-					<span class="wide"> {cell.sequences === 1n ? "sequence" : "sequences"}</span>
-				</b>
+				<b>{isCounted ? <>{cell.count} ×</> : sequences}</b>
 				<small>
+					{isCounted && <span class="wide">{sequences}, </span>}
 					{cell.decode === null ? (
 						cell.split.layout.name
 					) : (
@@ -92,10 +105,18 @@ function CellContent({
 	);
 }
 
-export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: Props) {
+export function HardwareMatrix({
+	rows,
+	heads,
+	label,
+	chosen: at,
+	smallest,
+	context,
+	isCounted = false,
+}: Props) {
 	const ref = useRef<HTMLTableElement>(null);
 	const chosen = rows.findIndex((x) => x[0]!.gpu.name === at.gpu.name);
-	const column = counts.indexOf(at.count);
+	const column = (rows[chosen] ?? []).findIndex((x) => x.count === at.count);
 	const [tabRow, tabColumn] = [Math.max(chosen, 0), Math.max(column, 0)];
 	// one tab stop: arrows move within the matrix
 	const move = (event: KeyboardEvent, i: number, j: number) => {
@@ -113,19 +134,15 @@ export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: 
 		next.focus();
 	};
 	return (
-		<table
-			class="hardware"
-			ref={ref}
-			aria-label="GPUs and how many of them: sequences that fit, and tokens per second at most"
-		>
+		<table class={`hardware ${isCounted ? "of-models" : ""}`} ref={ref} aria-label={label}>
 			<thead>
 				<tr>
 					<th scope="col">
 						<span class="hidden">GPU</span>
 					</th>
-					{counts.map((n) => (
-						<th scope="col" key={n}>
-							{n} ×
+					{heads.map((x, i) => (
+						<th scope="col" key={i}>
+							{x}
 						</th>
 					))}
 				</tr>
@@ -156,11 +173,11 @@ export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: 
 										: undefined;
 								const isChosen =
 									gpu.name === at.gpu.name && cell.count === at.count;
+								const least = smallest[j];
 								const isSmallest =
-									gpu.name === smallest?.gpu.name &&
-									cell.count === smallest.count;
+									gpu.name === least?.gpu.name && cell.count === least.count;
 								return (
-									<td key={cell.count}>
+									<td key={j}>
 										<button
 											type="button"
 											class={`cell ${kind}`}
@@ -168,7 +185,7 @@ export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: 
 											data-cell={`${i} ${j}`}
 											data-fit={`${gpu.name} ${cell.count}`}
 											aria-pressed={isChosen}
-											aria-label={`${describe(cell, context)}${isSmallest ? `; the least memory ${gpu.common && "of common GPUs "}that runs it` : ""}`}
+											aria-label={`${isCounted ? `${heads[j]}, ` : ""}${describe(cell, context)}${isSmallest ? `; the least memory ${gpu.common && "of common GPUs "}that runs it` : ""}`}
 											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
 											onKeyDown={(event) => move(event, i, j)}
 											onClick={() =>
@@ -184,6 +201,7 @@ export function HardwareMatrix({ rows, counts, chosen: at, smallest, context }: 
 												cell={cell}
 												context={context}
 												isSmallest={isSmallest}
+												isCounted={isCounted}
 											/>
 										</button>
 									</td>

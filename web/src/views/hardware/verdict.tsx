@@ -10,6 +10,7 @@ import { change, useAppState } from "../../lib/state";
 import { sizesOf, type Sizes } from "../../lib/sizing/data";
 import {
 	chosenHardware,
+	fitsBarely,
 	settings,
 	suggestions,
 	verdict,
@@ -65,7 +66,8 @@ export function Verdict({ model }: { model: ModelData }) {
 	return (
 		<div class="verdict">
 			<SubHeading>
-				{model.name} {fits ? "fits" : "does not fit"} on {where}
+				{model.name} {fitsBarely(found) && "just "}
+				{fits ? "fits" : "does not fit"} on {where}
 			</SubHeading>
 			<p>
 				<NumberButton derive={deriveTotal} label="needed" data-sizing="total">

@@ -9,6 +9,7 @@ import { sizesOf } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
 import {
 	chosenHardware,
+	fitsBarely,
 	isTiny,
 	settings,
 	SIZING_SETTINGS,
@@ -80,13 +81,14 @@ function answerTo(models: readonly ModelData[], state: SizingSettings) {
 			.join(" · ");
 	const [model] = models as [ModelData];
 	const { gpu, count } = chosenHardware(sizesOf(model), state);
-	const { sized, fits, total, memory } = verdict(settings(model, state), gpu);
+	const found = verdict(settings(model, state), gpu);
+	const { sized, fits, total, memory } = found;
 	const where = `${count} × ${shortTitle(gpu)}`;
-	if (!fits) return `${where}: ${gibibytes(total - memory)} short${count === "1" ? "" : " each"}`;
+	if (!fits) return `${where}: ${count === "1" ? "" : "each "}${gibibytes(total - memory)} short`;
 	const limits = sized.sizes.work && speedLimits(sized, gpu).passes[0]!.values;
 	const beyond = beyondContext(model, state.context);
 	return [
-		`${where} ${count === "1" ? "runs" : "run"} it`,
+		`${where} ${fitsBarely(found) ? "just " : ""}${count === "1" ? "runs" : "run"} it`,
 		...(beyond ? [beyond] : []),
 		...(beyond || isTiny(model) || !limits
 			? []

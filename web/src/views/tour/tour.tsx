@@ -227,7 +227,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	) : (
 		<StopNumbers model={model} stop={stop} />
 	);
-	const shapes = <ShapeList stop={stop} />;
+	const shapes = <ShapeList stop={stop} isFolded={isPaired} />;
 	const code = (
 		<Code
 			key={`code ${stop.name} ${isNarrow} ${isPaired}`}

@@ -36,8 +36,16 @@ export function Shapes({ model, stop }: { model: ModelData; stop: TourStop }) {
 	);
 }
 
-export function ShapeList({ stop }: { stop: TourStop }) {
-	if (!stop.shapes.length) return null;
+export function ShapeList({ stop, isFolded }: { stop: TourStop; isFolded?: boolean }) {
+	const n = stop.shapes.length;
+	if (!n) return null;
+	if (isFolded && n > 1)
+		return (
+			<details class="tour-code" key={stop.name}>
+				<summary class="caption">Shapes of {n} results</summary>
+				<ShapeList stop={stop} />
+			</details>
+		);
 	return (
 		<ul class="tour-shapes">
 			{stop.shapes.map((x) => (

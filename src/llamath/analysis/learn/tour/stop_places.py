@@ -37,7 +37,7 @@ def place_steps(walk: Walkthrough) -> Iterator[Placed]:
     """Yield every step of a pass with its stop."""
     for stage in walk.stages:
         owners, layer = _owners(walk.graph.tree, stage)
-        last = next((x.name for x in reversed(stage.steps) if _adds_to_stream(x)), "")
+        last = next((x.name for x in reversed(stage.steps) if adds_to_stream(x)), "")
         for step in stage.steps:
             if stage.name.startswith(ENCODER):
                 stop = "encoder"
@@ -71,7 +71,8 @@ def _owners(tree: Decoder, stage: WalkthroughStage) -> tuple[Mapping[str, Block]
     return {x.pattern: x.block for x in fold_blocks(layer, 1)}, layer
 
 
-def _adds_to_stream(step: Step) -> bool:
+def adds_to_stream(step: Step) -> bool:
+    """Whether a step adds the result of a branch to the stream."""
     return step.kind == "add" and "." not in step.name
 
 
@@ -89,7 +90,7 @@ def _before_layers(step: Step) -> str:
 
 
 def _in_layer(step: Step, owners: Mapping[str, Block], layer: Block | None) -> str:
-    if _adds_to_stream(step):
+    if adds_to_stream(step):
         return "attention_out" if _has_attention(owners) else "mixer_out"
     path = "" if step.node is None else step.node.path
     inside = path.partition(f".{LETTERS[0]}.")[2]

@@ -19,6 +19,7 @@ from ..exercise import Exercise
 from ..lesson import Asker, instead
 from ..mistake import Mistake
 from ..study import BF16_BYTES, ModelStudy
+from .stop_places import adds_to_stream
 from .tour import Stop, Tour
 
 TOKENS = 1000
@@ -26,10 +27,8 @@ TOKENS = 1000
 COUNT_SO_FAR = "count so far"
 SO_FAR = "this is the count of all stops up to this one"
 """The mistake of the parameters up to a stop: its name, and what is said of it."""
-_READER = 10
-"""The token whose keys are asked for."""
 _MOST_MISTAKES, _MOST_BITS = {"weights": 4}, 4
-_SHAPES = {"embedding", "scores"}
+_SHAPES = {"scores"}
 """Stops with a further question: how many numbers a result has."""
 _PRODUCTS = {"qkv", "compress", "mixer_in", "gate_up", "experts"}
 """The stops whose products with matrices are asked for in FLOPs; the others are alike."""
@@ -69,9 +68,14 @@ class _Reason(NamedTuple):
 
 _REASONS = {
     "token": _Reason(
-        "ids begin at 0, so V tokens end at V − 1",
-        "every token of the vocabulary has an id of its own",
-        "no token has such an id",
+        "n bits tell 2ⁿ ids apart: one bit less is too few for V, and one more is not needed",
+        "with so few bits two tokens would have one id",
+        "fewer bits tell all V ids apart",
+    ),
+    "embedding": _Reason(
+        "each of the T tokens has a row of d numbers; the stream keeps this shape up to the head",
+        "each of the T tokens has d numbers of its own",
+        "the stream has one row for each token, not for each of the vocabulary",
     ),
     "norm": _Reason(
         "the root of that very mean is what x was divided by",
@@ -84,19 +88,25 @@ _REASONS = {
         "a pair has two numbers, and there are only those of one head",
     ),
     "softmax": _Reason(
-        "it reads its own key and those before it; later ones are masked",
+        "the first token reads its own key alone, and each further one reads one more until a "
+        "window is full",
         "a token reads its own key and every one before it that the layer still sees",
-        "keys after its own are masked, however many tokens the text has",
+        "keys after a token's own are masked",
     ),
     "window": _Reason(
-        "far into a text the window is full, and all older keys are masked",
-        "a full window has all of its keys, the token's own included",
-        "keys that are older than the window are masked",
+        "the keys that it reads end with its own",
+        "keys that are older are masked",
+        "it reads keys that are older",
     ),
     "router": _Reason(
-        "the router keeps the best k, and the others are not computed",
-        "every token passes all k that the router keeps",
-        "experts that the router does not keep are not computed",
+        "each layer with experts has a router of its own, which keeps k of them",
+        "every layer with experts has a router of its own, and a token passes all k that it keeps",
+        "experts that a router does not keep are not computed",
+    ),
+    "next_layer": _Reason(
+        "each branch of each layer adds its result once, and nothing else writes into the stream",
+        "a layer has more than one branch, or the model more layers",
+        "only branches add to the stream, each of them once",
     ),
     "next_token": _Reason(
         "nothing is drawn: the likeliest token always wins",
@@ -192,7 +202,7 @@ class _Asking:
         account: Account,
         unit: str,
         reason: _Reason,
-        mistakes: Sequence[tuple[str, int | None]] = (),
+        mistakes: Sequence[tuple[str, Expr | int | None]] = (),
     ) -> Exercise:
         return self.asker.ask(
             f"{stop.name} {kind}",
@@ -204,7 +214,7 @@ class _Asking:
             **reason._asdict(),
             mistakes=[instead(says, number, says, kind=kind) for says, number in mistakes],
             core=False,
-            given={"T": TOKENS} if "T" in account.value.letters else {},
+            given={"T": TOKENS} if "T = " in text else {},
         )
 
     def _idea(self, stop: Stop) -> Iterator[Exercise]:
@@ -212,17 +222,30 @@ class _Asking:
         node = next((x.node for x in steps if x.node is not None), None)
         study, name = self.study, stop.name
 
-        def ask(text: str, answer: int, unit: str, *mistakes: tuple[str, int | None]) -> Exercise:
+        def ask(
+            text: str, answer: Expr | int, unit: str, *mistakes: tuple[str, Expr | int | None]
+        ) -> Exercise:
             return self._ask(stop, "shape", text, _one(answer), unit, _REASONS[name], mistakes)
 
         vocabulary = Expr.const(study.tree.vocab)
         if name == "token":
+            bits = (int(vocabulary) - 1).bit_length()
             yield ask(
-                "Which is the largest id of a token?",
-                vocabulary - 1,
-                "",
-                ("this is the number of tokens; ids begin at 0", vocabulary),
-                ("this is two less; ids go from 0 to V − 1", vocabulary - 2),
+                f"How many bits does an id need, so that each of the V = {int(vocabulary):,} "
+                "tokens has one of its own?",
+                bits,
+                "bits",
+                (f"2^{bits - 1} = {1 << (bits - 1):,} ids are fewer than V", bits - 1),
+                ("this is the number of tokens; n bits tell 2^n of them apart", vocabulary),
+            )
+        elif name == "embedding":
+            width = Expr.const(study.width)
+            yield ask(
+                f"How many numbers has the stream after this stop, for T = {TOKENS:,} tokens?",
+                width * Expr("T", TOKENS),
+                "numbers",
+                ("this is one token", width),
+                ("this is the whole table; a token reads one of its rows", width * vocabulary),
             )
         elif name == "norm" and node is not None and node.op.name == "rms_norm":
             yield ask(
@@ -240,30 +263,43 @@ class _Asking:
                 ("these are the numbers; two of them turn together", dim),
             )
         elif name == "softmax" and (reads := _keys_read(steps)):
+            unmasked = sum(reads)
             yield ask(
-                f"How many keys does the {_READER}th token of a text read in this layer?",
-                reads,
-                "keys",
-                ("a token reads its own key, too", reads - 1),
-                ("this is one more: keys after its own are masked", reads + 1),
-                (f"all {TOKENS:,} tokens have keys, and those after its own are masked", TOKENS),
+                f"A text has T = {TOKENS:,} tokens. How many scores of one head in this layer are "
+                "not masked?",
+                unmasked,
+                "scores",
+                ("a token reads its own key, too", unmasked - TOKENS),
+                ("these are all pairs; half of them are masked", TOKENS * TOKENS),
+                ("this is half of all pairs; a token reads its own key, too", TOKENS * TOKENS // 2),
             )
-        elif name == "window" and study.window is not None:
+        elif name == "window" and study.window is not None and study.window.max_lookback:
+            size = study.window.max_lookback
+            at = 2 * size
+            oldest = at if study.window.chunk else at - size + 1
             yield ask(
-                "How many keys does a token far into the text read in a layer with the window?",
-                study.window.max_lookback or 0,
-                "keys",
-                (
-                    "this is the context; older keys than those of the window are masked",
-                    study.context,
-                ),
+                "Positions begin at 0. Which is the oldest position that the token at position "
+                f"{at:,} reads in a layer with {'chunks' if study.window.chunk else 'the window'}?",
+                oldest,
+                "",
+                ("its own position is in the window, too", None if oldest == at else at - size),
+                ("all older keys are masked here", 0),
             )
         elif name == "router" and study.moe is not None and study.top_k is not None:
+            layers = _times(self.prompt, stop.steps)
             yield ask(
-                "Through how many routed experts of one layer does a token pass?",
-                study.top_k,
+                "Through how many routed experts does a token pass, in all layers together?",
+                study.top_k * layers,
                 "experts",
-                ("all are stored, and the router chooses few for a token", len(study.moe.experts)),
+                ("this is one layer", study.top_k if layers > 1 else None),
+                ("all are stored, and a router chooses few", study.moe.experts.n * layers),
+            )
+        elif name == "next_layer" and (adds := _adds(self.prompt)):
+            yield ask(
+                "How many times is a result added to the stream, in all layers together?",
+                adds,
+                "times",
+                ("this is the number of layers; a layer has several branches", study.tree.layers.n),
             )
         elif name == "next_token":
             yield ask(
@@ -361,7 +397,7 @@ def _of_one(x: Expr) -> Expr:
     )
 
 
-def _one(answer: int) -> Account:
+def _one(answer: Expr | int) -> Account:
     return Account(products=(of_factors("number", out=answer),))
 
 
@@ -379,14 +415,33 @@ def _own(shape: Iterable[Expr]) -> Sequence[Expr]:
     return [x for x in shape if int(x) != 1 and "T" not in x.letters]
 
 
-def _keys_read(steps: Sequence[Step]) -> int:
-    """Return the keys that a token reads; 0 where it reads those after its own as well."""
+def _keys_read(steps: Sequence[Step]) -> Sequence[int]:
+    """Return the keys that each token of a text reads; empty where it reads those after its own as
+    well.
+    """
     window = next(
         (x.node.attributes.get("window") for x in steps if x.kind == "softmax" and x.node), None
     )
-    if window is None or not window.causal:
-        return 0
-    return min(_READER, int(window.max_lookback or _READER))
+    if window is None or not window.causal or window.after_prompt:
+        return ()
+    if window.chunk:
+        return [i % window.chunk + 1 for i in range(TOKENS)]
+    return [min(i + 1, window.size or TOKENS) for i in range(TOKENS)]
+
+
+def _times(stages: Iterable[WalkthroughStage], names: Iterable[str]) -> int:
+    """Return the number of layers that have one of some steps."""
+    own = set(names)
+    return sum(
+        x.times for x in stages if x.name == "layers" and any(y.name in own for y in x.steps)
+    )
+
+
+def _adds(stages: Iterable[WalkthroughStage]) -> int:
+    """Return how many steps of all layers add to the stream."""
+    return sum(
+        x.times * sum(adds_to_stream(y) for y in x.steps) for x in stages if x.name == "layers"
+    )
 
 
 def _cached_name(step: Step) -> str:

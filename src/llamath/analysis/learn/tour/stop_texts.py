@@ -347,15 +347,29 @@ def _scores(f: TourFacts) -> StopText:
     is_root = scale is None or abs(scale * sqrt(size) - 1) < 1e-6
     cap = getattr(transform, "softcap", None)
     capped = f" A score is capped at ±{cap:g}." if cap else ""
+    latent = _latent(f) if f.has("rope") else None
+    parts, product = "", "q·k"
+    if latent is not None and latent.rope_dim:
+        parts = (
+            f" q·k is the sum of two products: of n = {int(latent.nope_dim)} numbers without a "
+            f"position, and of the p = {int(latent.rope_dim)} that RoPE has turned."
+        )
+        product = "(q_n·k_n + q_p·k_p)"
+    scaled = f"{product} / √{size}" if is_root else f"{scale:.4g} · {product}"
+    factor = "" if is_root else f"{scale:.4g}"
+    scaling = getattr(f.attribute("rope", "rope", "rope"), "scaling", "")
+    if scale is not None and not is_root and scaling == "YaRN":
+        factor += f", 1 / √{size} times {scale * sqrt(size):.3g} for YaRN,"
     return StopText(
         f"Scores, and √{size}" if is_root else "Scores",
-        f"Each query is multiplied with {keys}, head by head: a score for each pair.{capped}",
+        f"Each query is multiplied with {keys}, head by head: a score for each pair.{parts}"
+        f"{capped}",
         f"A sum of {size} products grows like {root}: divided by it the scores stay small, and "
         "softmax does not pick one key alone."
         if is_root
-        else f"The factor {scale:.4g} keeps the scores small, so that softmax does not pick one "
-        "key alone.",
-        f"score = q·k / √{size}" if is_root else f"score = {scale:.4g} · q·k",
+        else f"The factor {factor} keeps the scores small, so that softmax does not pick one key "
+        "alone.",
+        f"score = {cap:g} · tanh({scaled} / {cap:g})" if cap else f"score = {scaled}",
     )
 
 

@@ -12,7 +12,7 @@ from math import exp, sqrt
 from pathlib import Path
 from typing import Any
 
-from ....analysis.learn.tour.tour import Stop, tour_of
+from ....analysis.learn.tour.tour import Tour, tour_of
 from ....embedded import path as embedded_path
 from ....loading import load_family
 from ....utils.number_format import short_count
@@ -30,14 +30,14 @@ _MIXED_KEYS = 3
 Table = Mapping[str, Any]
 
 
-def examples_of(stops: Sequence[Stop]) -> Mapping[str, Table]:
-    """Return what the steps of stops compute, in other dimensions: in the bundled model, or in a
+def examples_of(tour: Tour) -> Mapping[str, Table]:
+    """Return what the steps of a tour compute, in other dimensions: in the bundled model, or in a
     small one that has a step which the bundled one lacks. `Example` in
     web/src/views/tour/tour_example.tsx.
     """
-    return worked_steps(stops) | {
+    return worked_steps(tour.stops, tour.model.text.config.data["model_type"]) | {
         x.name: bundled_tables()[x.name]
-        for x in stops
+        for x in tour.stops
         if bundled_kinds().get(x.name) == kind_of(x) and x.name in bundled_tables()
     }
 

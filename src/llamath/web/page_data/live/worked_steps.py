@@ -67,21 +67,27 @@ def kind_of(stop: Stop) -> str:
     title = stop.title.partition(",")[0]
     beside = stop.formula if stop.name in _BESIDE_FORMULA else ""
     rule = stop.what.partition("chosen:")[2] if stop.name == "router" else ""
+    if stop.name == "scores":
+        rule = " ".join(x for x in ("tanh", "+") if x in stop.formula)
     says = f"{title} {beside} {rule}".replace("swish", "silu")
     return re.sub(r"[\d.,]+", "", says).strip()
 
 
-def worked_steps(stops: Sequence[Stop]) -> dict[str, Table]:
-    """Return the tables of stops at which the same is computed: with the steps that are most like
-    a stop's own, and of one model as far as that goes.
+def worked_steps(stops: Sequence[Stop], model_type: str) -> dict[str, Table]:
+    """Return the tables of stops at which the same is computed: of the model type, else of one
+    with the same first word, else with the steps that are most like a stop's own, and of one model
+    as far as that goes.
     """
-    fits: dict[str, dict[str, int]] = {}
+    fits: dict[str, dict[str, tuple[int, int]]] = {}
     for stop in stops:
         own = {leaf(x) for x in stop.steps}
         for model, worked in _worked().items():
             found = worked.get(stop.name)
             if found is not None and found["kind"] == kind_of(stop):
-                fits.setdefault(stop.name, {})[model] = -len(own ^ set(found["steps"].split()))
+                fits.setdefault(stop.name, {})[model] = (
+                    _kinship(worked["type"], model_type),
+                    -len(own ^ set(found["steps"].split())),
+                )
     most = Counter(
         model
         for of_stop in fits.values()
@@ -94,11 +100,18 @@ def worked_steps(stops: Sequence[Stop]) -> dict[str, Table]:
     return {name: _table(model, name, _worked()[model][name]) for name, model in chosen.items()}
 
 
+def _kinship(a: str, b: str) -> int:
+    """Return 2 of one model type, 1 of types with one first word (gemma2, gemma3_text), else 0."""
+    return 2 if a == b else int(_FIRST_WORD.match(a)[0] == _FIRST_WORD.match(b)[0])  # type: ignore[index]
+
+
+_FIRST_WORD = re.compile("[a-z]*")
+
+
 @cache
-def _worked() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    """Return the numbers of stops by model and stop."""
-    found: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    found = json.loads(WORKED_FILE.read_text(encoding="utf-8"))
+def _worked() -> Mapping[str, Mapping[str, Any]]:
+    """Return the type of each small model, and its numbers by stop."""
+    found: Mapping[str, Mapping[str, Any]] = json.loads(WORKED_FILE.read_text(encoding="utf-8"))
     return found
 
 
@@ -113,7 +126,7 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
     elif stop == "state":
         says, columns, cells = _STATES[kept["scan"]](kept)
     else:
-        make = {"router": _router, "experts": _experts}.get(stop, _head)
+        make = {"router": _router, "experts": _experts, "scores": _scores}.get(stop, _head)
         says, columns, cells = make(kept)
         says = says or _HEADS["chunk" if kept.get("chunk") else stop].format_map(kept)
     return {
@@ -201,13 +214,40 @@ def _places(numbers: Sequence[float]) -> list[str]:
     return ["", *(f"[{i}]" for i in range(len(numbers)))]
 
 
+def _scaled(x: Mapping[str, Any]) -> list[float]:
+    return [y * (x["scale"] or 1 / sqrt(x["dim"])) for y in x["products"]]
+
+
+def _capped(scores: Sequence[float], cap: float | None) -> list[float]:
+    return [cap * tanh(y / cap) for y in scores] if cap else list(scores)
+
+
+def _scores(x: Mapping[str, Any]) -> Part:
+    """Return the keys of a head with the parts of their scores, and the shares."""
+    cap, parts, factor = x["softcap"], x["parts"], x["scale"]
+    is_root = not factor or abs(factor * sqrt(x["dim"]) - 1) < 1e-6
+    scaled = _scaled(x)
+    scores = _capped(scaled, cap)
+    names = ["without position", "with RoPE"] if len(parts) > 1 else []
+    columns = ["key of", *names, "q·k", f"/ √{x['dim']}" if is_root else f"× {factor:.3g}"]
+    columns += [f"capped at ±{cap:g}"] if cap else []
+
+    def rows() -> Rows:
+        for i, (product, share) in enumerate(zip(x["products"], softmax(scores), strict=True)):
+            own = [y[i] for y in parts] if names else []
+            numbers = (*own, product, scaled[i], *([scores[i]] if cap else ()))
+            yield f"token {i}", *map(short, numbers), percent(share)
+
+    says = "the first head of the last token"
+    says += "; q·k is the sum of two products" if names else ""
+    return says, [*columns, "softmax"], rows()
+
+
 def _head(x: Mapping[str, Any]) -> Part:
     """Return the keys of a head with their scores and shares."""
     products, window, slope, sink = x["products"], x["window"], x["slope"], x["sink"]
     last = len(products) - 1
-    scores = [y * (x["scale"] or 1 / sqrt(x["dim"])) for y in products]
-    if cap := x["softcap"]:
-        scores = [cap * tanh(y / cap) for y in scores]
+    scores = _capped(_scaled(x), x["softcap"])
     distance = [last - i for i in range(last + 1)]
     lowered = [y - (slope or 0) * n for y, n in zip(scores, distance, strict=True)]
     first = last // x["chunk"] * x["chunk"] if x["chunk"] else 0

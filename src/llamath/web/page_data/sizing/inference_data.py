@@ -294,18 +294,30 @@ def blocks_by_dtype(
     model: FamilyModel, memory_by_dtype: Mapping[str, MemoryCalculator]
 ) -> dict[str, list[int] | None]:
     """Return the rows and columns of a block of weights under each dtype: types, and bytes of an
-    element, depend on whether weights are whole blocks. None for the blocks of the model itself,
-    which say which weights have them, and for types by layer of models with recurrent layers.
+    element, depend on whether weights are whole blocks. None for formats that name single layers,
+    and for types by layer of models with recurrent layers.
     """
     found = {name: _block(x) for name, x in memory_by_dtype.items()}
-    own = next(iter(found))
     has_states = any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(model.tree))
     return {
         name: None
-        if (name == own and block != [1, 1]) or (has_states and block[1] > _LEGACY)
+        if (has_states and block[1] > _LEGACY)
+        or (block[0] > 1 and _names_layers(memory_by_dtype[name]))
         else block
         for name, block in found.items()
     }
+
+
+def _names_layers(found: MemoryCalculator) -> bool:
+    """Whether some layers of a kind are stored otherwise than others."""
+    weights = [x for x in found.storage.weights if x.layers] if found.storage is not None else []
+    if not weights:
+        return False
+    layers = [id(x) for x in found.tree.layers]
+    times = Counter(layers)
+    return any(
+        len(x.layers) != sum(times[y] for y in {layers[i] for i in x.layers}) for x in weights
+    )
 
 
 def _block(found: MemoryCalculator) -> list[int]:
