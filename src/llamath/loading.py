@@ -949,7 +949,7 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
             raise config.error(
                 key, f"asks for {feature}, which this family does not have", other_ways()
             )
-    stacks = [x for layer, _ in tree.layers.distinct() for x in iter_stacks(layer)]
+    stacks = list(iter_stacks(*(x for x, _ in tree.layers.distinct())))
     counts = {int(x.n) for x in stacks}
     for key in _EXPERT_KEYS:
         if key in unread and isinstance(n := config.data[key], int) and n > 1 and n not in counts:

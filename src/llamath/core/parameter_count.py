@@ -207,11 +207,7 @@ def sections_of(tree: Block) -> list[Section]:
         if isinstance(child, Stack):
             sections += _kinds(name, child)
         else:
-            rows = tuple(
-                WeightRow(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies)
-                for x in fold_field(tree, name)
-            )
-            sections.append(Section(name=name, rows=rows))
+            sections.append(Section(name=name, rows=_rows(fold_field(tree, name))))
     return sections
 
 
@@ -219,39 +215,39 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
     """One section per kind of layer; layers with the same weights are one kind, and those that run
     again none.
     """
-    kinds: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
+    kinds: dict[tuple[object, ...], tuple[Block, list[int], int]] = {}
+    forms: dict[int, tuple[object, ...]] = {}  # of weights
     for x, n in stack.distinct():
         if runs_again(x):
             continue
-        rows = tuple(
-            WeightRow(
-                pattern=y.pattern,
-                weight=y.weight,
-                group=y.group,
-                copies=y.copies,
-            )
-            for y in fold(x, 1)
-        )
-        key = tuple(
-            (
-                row.pattern,
-                tuple(d.symbol for d in row.weight.shape),
-                row.weight.shape,
-                row.weight.tied,
-                row.copies,
-            )
-            for row in rows
-        )
-        _, ids, times = kinds.get(key, (rows, [], 0))
-        kinds[key] = (rows, [*ids, id(x)], times + n if times else n)
+        for y in fold(x, 1):
+            if id(w := y.weight) not in forms:
+                forms[id(w)] = tuple([d.symbol for d in w.shape]), w.shape, w.tied
+        key = tuple([(y.pattern, forms[id(y.weight)], y.copies) for y in fold(x, 1)])
+        first, ids, times = kinds.get(key, (x, [], 0))
+        kinds[key] = (first, [*ids, id(x)], times + n if times else n)
     if len(kinds) == 1:
-        ((rows, _, times),) = kinds.values()
-        own = times if times != stack.n else stack.n
+        ((first, _, times),) = kinds.values()
+        own, rows = (times if times != stack.n else stack.n), _rows(fold(first, 1))
         return [Section(name=name, times=own, rows=rows, indices=((0, as_number(own) - 1, 1),))]
     return [
-        Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids)))
-        for rows, ids, times in kinds.values()
+        Section(
+            name=name,
+            times=times,
+            rows=_rows(fold(first, 1)),
+            indices=layer_ranges(stack, set(ids)),
+        )
+        for first, ids, times in kinds.values()
     ]
+
+
+def _rows(leaves: Iterable[Folded]) -> tuple[WeightRow, ...]:
+    return tuple(
+        [
+            WeightRow(pattern=x.pattern, weight=x.weight, group=x.group, copies=x.copies)
+            for x in leaves
+        ]
+    )
 
 
 def layer_ranges(

@@ -18,7 +18,6 @@ from ..utils.record_type import Record
 from .expr import Expr, as_number, floor_div, product
 
 X = TypeVar("X")
-B = TypeVar("B", bound="Block")
 Role = Literal["matmul", "lookup", "scale", "bias"]
 
 
@@ -346,6 +345,9 @@ def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
     return Stack(*runs, count_dim=count_dim)
 
 
+B = TypeVar("B", bound=Block)
+
+
 def tie(block: B, path: str) -> B:
     """Return a block whose weights share the values of those of the block at this path, as where
     layers share one block.
@@ -362,15 +364,21 @@ def tie(block: B, path: str) -> B:
     return block.replace(**changes)
 
 
-def iter_stacks(block: Block) -> Iterator[Stack]:
-    """Yield every Stack inside a block, at any depth."""
-    for _, child in block.children:
-        if isinstance(child, Block):
-            yield from iter_stacks(child)
-        elif not isinstance(child, Weight):
-            yield child
-            for x, _ in child.distinct():
-                yield from iter_stacks(x)
+def iter_stacks(*blocks: Block) -> Iterator[Stack]:
+    """Yield every Stack inside of blocks, at any depth; one that is in several places once."""
+    todo: list[Block | Stack] = [*reversed(blocks)]
+    seen: set[int] = set()
+    while todo:
+        x = todo.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, Stack):
+            yield x
+            inner: list[Block | Stack] = [y for y, _ in x.distinct()]
+        else:
+            inner = [y for _, y in x.children if not isinstance(y, Weight)]
+        todo += reversed(inner)
 
 
 class FoldedBlock(NamedTuple):
@@ -583,17 +591,11 @@ def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
 def _with_prefix(
     prefix: str, inner: Sequence[Folded], group: tuple[str, str], times: tuple[int, int]
 ) -> list[Folded]:
+    n, n_active = times
+    groups = {own: _resolve_group(own, group) for own in {x.group for x in inner}}
     return [
-        Folded(
-            f"{prefix}.{x.pattern}",
-            x.weight,
-            _resolve_group(x.group, group),
-            times[0] * x.copies,
-            times[1] * x.active,
-            x.split,
-            x.num_experts,
-        )
-        for x in inner
+        Folded(f"{prefix}.{path}", weight, groups[own], n * k, n_active * active, split, experts)
+        for path, weight, own, k, active, split, experts in inner
     ]
 
 

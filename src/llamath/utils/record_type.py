@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-R = TypeVar("R", bound="Record")
-
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Record:
@@ -108,6 +106,9 @@ class Record:
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
         return f"{type(self).__name__}({values})"
+
+
+R = TypeVar("R", bound=Record)  # in quotes, it would be compiled at each start
 
 
 def _hashable(value: Any) -> Any:

@@ -7,15 +7,15 @@ becomes a parameter of the class (anti-unification).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
 from typing import TYPE_CHECKING, Any
 
 from ...core.tree import Block
 from ...utils.named_tuple import NamedTuple
 from .forward_code import Line
 from .recorded_code import Body
-from .symbols import DIM, NUMBER, is_dimension, is_number, outline_of, tag_of
-from .syntax.trees import changed, inner_nodes, is_same, parse, unparse, walk
+from .symbols import DIM, SYMBOL, is_dimension, is_number, outline_of, tag_of
+from .syntax.trees import changed, is_same, named, parse, unparse, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,16 +62,19 @@ class ClassCode:
         self.arguments: dict[int, list[ast.expr]] = {id(x.block): [] for x in variants}
         self._holes: dict[tuple[str, ...], str] = {}
         self.attributes = [
-            self._merged_attribute(i, [x.attributes[i] for x in variants])
-            for i in range(len(variants[0].attributes))
+            self._merged_attribute(list(found))
+            for found in zip(*[x.attributes for x in variants], strict=True)
         ]
         self.lines = [
-            self._merged_line([x.lines[i] for x in variants]) for i in range(len(variants[0].lines))
+            self._merged_line(list(found))
+            for found in zip(*[x.lines for x in variants], strict=True)
         ]
         self._sort_parameters()
         self._find_names()
 
-    def _merged_attribute(self, _: int, found: list[Attribute]) -> Attribute:
+    def _merged_attribute(self, found: list[Attribute]) -> Attribute:
+        if len(found) == 1:
+            return found[0]
         name = found[0].name
         weights = tuple(dict.fromkeys(y for x in found for y in x.weights))
         tree = self._merge([x.tree for x in found], name, in_forward=False)
@@ -83,6 +86,8 @@ class ClassCode:
         return Attribute(name, tree, first, weights)
 
     def _merged_line(self, found: list[Line]) -> Line:
+        if len(found) == 1:
+            return found[0]
         tree = self._merge([x.tree for x in found], "value", in_forward=True)
         comment = found[0].comment
         if len({x.comment for x in found}) > 1:
@@ -163,44 +168,26 @@ class ClassCode:
         self.parameters = [self.parameters[i] for i in order]
 
     def _find_names(self) -> None:
-        in_forward = names_in(x.tree for x in self.lines)
-        in_init = names_in(x.tree for x in self.attributes)
-        self.names = [*in_init, *in_forward]
-        trees = [x.tree for x in self.lines] if self.parameters else []
-        read = {y.attr for y in walk(trees) if isinstance(y, ast.Attribute)}
+        forward, init = (
+            "\n".join([unparse(x.tree) for x in found]) for found in (self.lines, self.attributes)
+        )
+        read = set(re.findall(r"\.(\w+)", forward)) if self.parameters else ()
         own = {x.name for x in self.attributes}
         # placeholders that forward reads, parameters that it does, and whether any needs the config
-        self.kept_symbols = [x for x in in_forward if x.startswith((DIM, NUMBER))]
+        self.kept_symbols = list(dict.fromkeys(SYMBOL.findall(forward)))
         self.kept_parameters = [x for x in self.parameters if x in read and x not in own]
-        self.needs_config = bool(self.kept_symbols) or any(
-            x == "c" or x.startswith((DIM, NUMBER)) for x in in_init
-        )
+        self.symbols = [*SYMBOL.findall(init), *self.kept_symbols]
+        self.needs_config = bool(self.symbols) or "(c)" in init or "(c, " in init
 
     def made(self, block: Block) -> ast.expr:
         """Return the expression that makes one of its blocks."""
-        call = ast.Call(ast.Name(self.name), [ast.Name("c")] if self.needs_config else [], [])
+        call = ast.Call(named(self.name), [named("c")] if self.needs_config else [], [])
         for name, x in zip(self.parameters, self.arguments[id(block)], strict=True):
             if name in self.numeric:
                 call.keywords.append(ast.keyword(name, x))
             else:
                 call.args.append(x)
         return call
-
-
-def names_in(trees: Iterable[ast.AST]) -> list[str]:
-    """Return the names in trees, each once, in order."""
-    found: dict[str, None] = {}
-    for x in trees:
-        _add_names(x, found)
-    return list(found)
-
-
-def _add_names(tree: ast.AST, found: dict[str, None]) -> None:
-    if isinstance(tree, ast.Name):
-        found[tree.id] = None
-        return
-    for inner in inner_nodes(tree):
-        _add_names(inner, found)
 
 
 def _general(shapes: list[str]) -> str:

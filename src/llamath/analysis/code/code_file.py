@@ -17,14 +17,14 @@ from ...utils.errors import safe
 from ...utils.named_tuple import NamedTuple
 from .checkpoint_names import hf_attributes as attributes_of
 from .checkpoint_names import name_rows, numbered, other_formats, views
-from .class_code import Attribute, ClassCode, names_in
+from .class_code import Attribute, ClassCode
 from .class_words import class_summary
 from .forward_code import Line
 from .model_code import ModelWriter
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, tag_of
+from .symbols import DIM, NUMBER, SYMBOL, tag_of
 from .syntax.line_breaks import WIDTH, break_line, with_comment, wrap
-from .syntax.trees import Rewriter, changed, is_same, unparse, walk
+from .syntax.trees import Rewriter, changed, is_same, named, unparse, walk
 
 
 class FileLine(NamedTuple):
@@ -36,7 +36,6 @@ class FileLine(NamedTuple):
     weights: tuple[str, ...] = ()  # patterns of paths
 
 
-_SYMBOL = re.compile(rf"(?:{DIM}|{NUMBER})\w+")
 _NOTES: Mapping[str, str] = {
     "eps": "epsilon of the norms",
     "theta": "base of the rotary positions",
@@ -132,8 +131,8 @@ class FileWriter:
         self._values: dict[str, Any] = {}  # field → value
         self._views = views(model.tree, scheme, self._dimension)
         self._find_fields()
-        whole = self._code.classes[-1]
-        self._has_positions = "pos" in names_in(x.tree for x in whole.lines)
+        names = walk([x.tree for x in self._code.classes[-1].lines])
+        self._has_positions = any(isinstance(x, ast.Name) and x.id == "pos" for x in names)
         if self._has_positions:
             self._code.use_method("length")
         self.buffers = sum(
@@ -162,8 +161,7 @@ class FileWriter:
 
     def _find_fields(self) -> None:
         """Find the fields of the config: dimensions and numbers that the code mentions."""
-        names = (x for code in self._code.classes for x in code.names)
-        used = dict.fromkeys(x for x in names if x.startswith((DIM, NUMBER)))
+        used = dict.fromkeys([x for code in self._code.classes for x in code.symbols])
         letters = dict(self._code.letters) | self._code.symbols.letters
         order = [x for x in self._model.key_by_symbol if x in letters]
         order += [x for x in letters if x not in order]
@@ -185,7 +183,7 @@ class FileWriter:
 
     def _dimension(self, x: int) -> str:
         tree = self._code.symbols.dimension(x)
-        return re.sub(DIM, "c.", unparse(tree))
+        return unparse(tree).replace(DIM, "c.")
 
     # The file
 
@@ -344,7 +342,7 @@ class FileWriter:
         text = unparse(tree)
         if owner == "c" and "bias=True" in text:
             text = unparse(_WithoutBias().visit(tree))
-        return _SYMBOL.sub(field, text)
+        return SYMBOL.sub(field, text)
 
     def _kept(
         self, code: ClassCode, own: set[str], trees: list[Any], ropes: _Pack
@@ -495,6 +493,8 @@ class FileWriter:
 
     def attribute(self, block: Block, name: str) -> str:
         """Return the name of an attribute of a block's class."""
+        if not self._attributes:
+            return name
         return self._attributes.get((str(self._code.class_name(block)), name), name)
 
     def path(self, pattern: str) -> str:
@@ -549,7 +549,7 @@ class _Pack(Rewriter):
         if not name:
             name = "rope" if not self.found else f"rope_{len(self.found) + 1}"
             self.found[name] = node.value
-        return ast.Starred(ast.Attribute(ast.Name("self"), name))
+        return ast.Starred(ast.Attribute(named("self"), name))
 
 
 def _has_path(block: Block, names: list[str]) -> bool:

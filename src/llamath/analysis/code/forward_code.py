@@ -20,8 +20,8 @@ from ..graph.node import FLOAT32, Node, UsedWeight
 from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
-from .symbols import DIM, NUMBER, iter_nodes, outline_of
-from .syntax.trees import fill, part_of, unparse
+from .symbols import DIM, NUMBER, outline_of
+from .syntax.trees import fill, named, part_of, unparse
 
 if TYPE_CHECKING:
     from .model_code import ModelWriter
@@ -55,10 +55,11 @@ class Line:
         """Its statement without numbers and dimensions."""
         return outline_of(self.tree) if self._same is None else self._same.outline
 
-    def with_kinds(self, kinds: Mapping[str, str]) -> Line:
-        """Return the line that uses blocks of other types."""
+    def moved(self, place: str, other: str, kinds: Mapping[str, str]) -> Line:
+        """Return the line of a block at another place, that uses blocks of other types."""
         operations = [kinds.get(x, x) for x in self.operations]
-        made = Line(self.tree, self.comment, operations, self.weights)
+        weights = [other + x.removeprefix(place) for x in self.weights]
+        made = Line(self.tree, self.comment, operations, weights)
         made._same = self
         return made
 
@@ -80,7 +81,7 @@ class ForwardWriter:
         for i, c in enumerate(calls):
             # the dtype of the model is that of the input
             implied = body.inputs[:1] if c.op == "to_model_dtype" else ()
-            for x in (*iter_nodes(c.arguments.values()), *implied):
+            for x in (*c.inputs, *implied):
                 self._uses.setdefault(id(x), []).append(i)
         for x in body.outputs:
             self._uses.setdefault(id(x), []).append(len(calls))
@@ -112,7 +113,7 @@ class ForwardWriter:
 
     def text(self, template: str, **values: Any) -> ast.expr:
         """Return the tree of an expression with these values."""
-        return fill(template, {k: self.value(v) for k, v in values.items()})
+        return self.model.filled(template, {k: self.value(v) for k, v in values.items()})
 
     def value(self, x: Any) -> ast.expr:
         """Return the expression of an argument."""
@@ -126,7 +127,7 @@ class ForwardWriter:
                     known = self._trees[id(c)] = self.expression(c)
                     self.call = before
                 return known
-            return ast.Name(self.variables[id(x)])
+            return named(self.variables[id(x)])
         if kind is UsedWeight or kind is Placed or kind is PlacedStack:
             return self._inside(x.path)
         if isinstance(x, ast.expr):
@@ -135,11 +136,11 @@ class ForwardWriter:
             return self.model.symbols.dimension(x)
         if isinstance(x, Power):
             return self.model.symbols.power(x)
-        if isinstance(x, NamedFloat | NamedInt):
+        if isinstance(x, (NamedFloat, NamedInt)):
             plain = float(x) if isinstance(x, float) else int(x)
             return self.model.symbols.number(plain, x.tag)
-        if isinstance(x, tuple | list):
-            return ast.Tuple([self.value(y) for y in x])
+        if isinstance(x, (tuple, list)):
+            return self.model.tuple_of([self.value(y) for y in x])
         return ast.Constant(x)
 
     def _tagged(self, tag: str, x: Any) -> ast.expr:
@@ -217,7 +218,7 @@ class ForwardWriter:
                 by_place.append(made)
             else:
                 by_name.append(ast.keyword(option, made))
-        call = ast.Call(ast.Name(name), by_place, by_name)
+        call = ast.Call(named(name), by_place, by_name)
         if use.function != "rope":
             return call
         if "prompt" in found.given:
@@ -236,8 +237,8 @@ class ForwardWriter:
         given = [self.value(x) for x in inputs]
         if type(own) is Embedding and own.offset:
             given[0] = ast.BinOp(given[0], ast.Add(), ast.Constant(int(own.offset)))
-        given += [ast.Name(x) for x in self.model.reads(own)]
-        found = ast.Call(target, given, [])
+        given += map(named, self.model.reads(own))
+        found = self.model.call_of(target, given)
         if type(own) is Embedding and float(own.scale) != 1.0:
             scale = self.model.symbols.number(own.scale, "embedding_scale")
             return ast.BinOp(found, ast.Mult(), scale)
@@ -281,9 +282,8 @@ class ForwardWriter:
         known = self.body.names.get(id(c.results[0]), (9, ""))
         indent = 8 + 4 + 4 * len(c.results)
         target = known[1] if known[0] == 0 and len(c.results) == 1 else ""
-        inputs = iter_nodes(c.arguments.values())
-        value = self._fitted(lambda: self.expression(c), inputs, indent, target, _hints(c))
-        made = [c, *self._made_inline(inputs)]
+        value = self._fitted(lambda: self.expression(c), c.inputs, indent, target, _hints(c))
+        made = [c, *self._made_inline(c.inputs)]
         used = [r for r in c.results if self._uses.get(id(r))]
         names = [self._name(r, hint) if r in used else "_" for r in c.results]
         if len(names) == 1 and c.op == "add" and _is_sum_of_name(value):
@@ -294,9 +294,9 @@ class ForwardWriter:
                 del self.variables[id(first)]
                 self._hold(id(c.results[0]), left)
                 names[0] = left
-        goal: ast.expr = ast.Name(names[0])
+        goal: ast.expr = named(names[0])
         if len(names) > 1 or c.op == "update_cache":
-            goal = ast.Tuple([ast.Name(x) for x in names])
+            goal = ast.Tuple([*map(named, names)])
         self._add(ast.Assign([goal], value), self._result_shapes(used), made)
 
     def _result_shapes(self, results: list[Node]) -> str:
@@ -333,7 +333,10 @@ class ForwardWriter:
         other = self._holders.get(name)
         if other is None or other == id(x):
             return True
-        return self._last_use(other) <= self._position[id(self.call)]
+        last = self._last_uses.get(other)
+        if last is None:
+            last = self._last_use(other)
+        return last <= self._position[id(self.call)]
 
     def _write_layers(self, c: RecordedCall) -> None:
         self.call = c
@@ -345,12 +348,12 @@ class ForwardWriter:
                 self._write_call(source, "e")
                 self.call = c
         if any(self.variables.get(id(z)) == "x" for z in extra):  # the embeddings themselves
-            self._add(ast.Assign([ast.Name("e")], ast.Name("x")), "", [])
+            self._add(ast.Assign([named("e")], named("x")), "", [])
         value = self.value(x)
         y = self._set(c.results[0], "x")
         if not (isinstance(value, ast.Name) and value.id == y):
             made = self._made_inline([x])
-            self._add(ast.Assign([ast.Name(y)], value), self.model.shape(x.shape), made)
+            self._add(ast.Assign([named(y)], value), self.model.shape(x.shape), made)
         arguments, numbered = [y], False
         for z in extra:
             text = self.variables.get(id(z), "e")
@@ -384,8 +387,6 @@ class ForwardWriter:
 
     def _last_use(self, node: int) -> int:
         """Return the position of the last line that uses a node, or an expression with it."""
-        if node in self._last_uses:
-            return self._last_uses[node]
         last, calls = -1, self.body.calls
         for i in self._uses.get(node, ()):
             if i < len(calls) and id(calls[i]) in self._inline:
@@ -401,7 +402,7 @@ class ForwardWriter:
         for x in nodes:
             made = self._producer.get(id(x))
             if made is not None and id(made) in self._inline:
-                found += [*self._made_inline(iter_nodes(made.arguments.values())), made]
+                found += [*self._made_inline(made.inputs), made]
         return found
 
     # Fit
@@ -444,7 +445,7 @@ class ForwardWriter:
                 name = hint if hint and hint != "x" else "y"
             has_name = known is not None or c.op == "attention"
             found.append((has_name, code_width(self.value(x)), c, name))
-            self._parts(iter_nodes(c.arguments.values()), found, _hints(c))
+            self._parts(c.inputs, found, _hints(c))
 
     # Shorten
 
@@ -540,7 +541,7 @@ def _hoisted(body: Body) -> list[RecordedCall]:
     calls, uses = list(body.calls), dict[int, int]()
     producer = {id(x): c for c in calls for x in c.results}
     for c in calls:
-        for x in iter_nodes(c.arguments.values()):
+        for x in c.inputs:
             uses[id(x)] = uses.get(id(x), 0) + 1
 
     def name(x: Node) -> str:
@@ -550,7 +551,7 @@ def _hoisted(body: Body) -> list[RecordedCall]:
     for c in list(calls):
         chain, last = [c], c
         while len(last.results) == 1 and last.op in _HOISTED:
-            inputs = iter_nodes(last.arguments.values())
+            inputs = last.inputs
             made = producer.get(id(inputs[0])) if len(inputs) == 1 else None
             if made is None or uses[id(inputs[0])] > 1 or len(made.results) > 1:
                 break

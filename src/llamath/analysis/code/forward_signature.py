@@ -12,8 +12,8 @@ from ...core.expr import Expr, Letter
 from ..graph.node import Node, UsedWeight
 from .operation_code import USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, is_module
-from .symbols import DIM, iter_nodes
-from .syntax.trees import walk
+from .symbols import DIM, SYMBOL
+from .syntax.trees import unparse
 
 if TYPE_CHECKING:
     from .forward_code import Line
@@ -33,9 +33,8 @@ def signature(body: Body, model: ModelWriter) -> tuple[Signature, list[str], lis
 
 def outline(body: Body) -> Signature:
     """Return what is found at once of a signature: blocks that differ in it have different ones."""
-    uses = (c.op for c in body.calls)
-    inputs = (len(iter_nodes(c.arguments.values())) for c in body.calls)
-    return body.path, *uses, *inputs
+    calls = [(c.op, len(c.inputs), *c.numbers) for c in body.calls]
+    return (bool(body.path), *calls)
 
 
 def mentioned(lines: Iterable[Line]) -> set[str]:
@@ -43,8 +42,7 @@ def mentioned(lines: Iterable[Line]) -> set[str]:
     found = set()
     for x in lines:
         found.update(re.findall(r"\w+", x.comment))
-        names = (getattr(y, "id", "") for y in walk(x.tree))
-        found.update(y.removeprefix(DIM) for y in names if y.startswith(DIM))
+        found.update(y.removeprefix(DIM) for y in SYMBOL.findall(unparse(x.tree)))
     return found
 
 
@@ -56,15 +54,15 @@ class _Reader:
         self._model = model
         self.letters: dict[str, int] = {}
         self.kinds: list[str] = []
-        self._nodes: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
-        self._known: dict[int, Any] = {}  # of expressions
+        self._known: dict[int, Any] = {}  # of nodes and expressions
+        self._count = 0  # of nodes
 
     def read(self) -> Signature:
         body = self._body
         # templates of these read any field of the block
         own = id(body.block) if any(c.op in USES for c in body.calls) else 0
-        found: list[Any] = [type(body.block).__name__, body.path, own]
+        found: list[Any] = [type(body.block).__name__, own]
         found.append(self._values(body.inputs))
         for c in body.calls:
             found += (c.op, c.remark, tuple(c.arguments), self._values(c.arguments.values()))
@@ -77,25 +75,26 @@ class _Reader:
 
     def _value(self, x: Any) -> Any:
         kind = type(x)
-        if kind is Node:
-            known = self._nodes.get(id(x))
+        if kind is Node or kind is Expr:
+            known = self._known.get(id(x))
             if known is not None:
                 return known
-            self._nodes[id(x)] = len(self._nodes)
+        if kind is Node:
+            self._count += 1
+            self._known[id(x)] = self._count
             return self._body.names.get(id(x)), x.width, self._values(x.shape)
         if kind in _PLAIN:
             return kind, x
         if isinstance(x, Expr):
-            if id(x) not in self._known:
-                self._known[id(x)] = self._size(x)
-            return self._known[id(x)]
+            known = self._known[id(x)] = self._size(x)
+            return known
         if isinstance(x, UsedWeight):
-            return x.path, self._values(x.shape)
+            return self._inside(x.path), self._values(x.shape)
         if isinstance(x, Placed):
-            return self._block(x) if is_module(x.block) else (x.path, id(x.block))
-        if isinstance(x, NamedFloat | NamedInt):
+            return self._block(x) if is_module(x.block) else (self._inside(x.path), id(x.block))
+        if isinstance(x, (NamedFloat, NamedInt)):
             return x.tag, x
-        if isinstance(x, tuple | list):
+        if isinstance(x, (tuple, list)):
             return self._values(x)
         return id(x)
 
@@ -116,7 +115,13 @@ class _Reader:
         own = x.block
         if not is_module(own):
             self.kinds.append(type(own).__name__)
-            return x.path, self._model.reads(own)
+            return self._inside(x.path), self._model.reads(own)
         plain = (getattr(own, name, None) for name in ("eps", "offset", "scale"))
         parts = tuple([name for name, _ in own.children])
-        return x.path, type(own).__name__, parts, self._values(plain), self._model.reads(own)
+        path, reads = self._inside(x.path), self._model.reads(own)
+        return path, type(own).__name__, parts, self._values(plain), reads
+
+    def _inside(self, path: str) -> tuple[bool, str]:
+        """Return a path without that of the block, and whether it begins with it."""
+        own = self._body.path
+        return path.startswith(own), path.removeprefix(own)

@@ -43,17 +43,20 @@ class _Written(NamedTuple):
     letters: list[str]
     kinds: list[str]
 
-    def lines(self, letters: list[str], kinds: list[str]) -> list[Line] | None:
-        """Return the lines of a forward pass of the same signature; None if they are others."""
+    def lines(self, path: str, letters: list[str], kinds: list[str]) -> list[Line] | None:
+        """Return the lines of a forward pass of the same signature, of the block at a path; None
+        if they are others.
+        """
         others = [x for x, y in zip(self.letters, letters, strict=True) if x != y]
         if others and not mentioned(self.forward.lines).isdisjoint(others):
             return None
-        if kinds == self.kinds:
+        own = self.forward.body.path
+        if path == own and kinds == self.kinds:
             return self.forward.lines
         found = dict(zip(self.kinds, kinds, strict=True))
         if any(found[x] != y for x, y in zip(self.kinds, kinds, strict=True)):
             return None
-        return [x.with_kinds(found) for x in self.forward.lines]
+        return [x.moved(own, path, found) for x in self.forward.lines]
 
 
 _OTHER_CACHES = ("causal_conv", "selective_scan", "ssm_scan", "gated_delta_rule")
@@ -81,7 +84,10 @@ class ModelWriter:
         self.methods: set[str] = set()  # of the cache that are needed
         self.shifted_norms = False
         self._forwards: dict[Signature, _Written] = {}
+        # by how they are made, with the parts whose identity says that
+        self._trees: dict[tuple[Any, ...], tuple[ast.expr, Any]] = {}
         self._sizes: dict[int, int] = {}
+        self._shapes: dict[tuple[int, ...], tuple[str, Any]] = {}  # by sizes, which it keeps
         self._axes: dict[int, tuple[Any, str, str]] = {}  # by size, which it keeps
         self._made_parts: dict[int, tuple[ast.expr, str]] = {}  # by part, with its comment
         self._reads: dict[int, tuple[str, ...]] = {}
@@ -108,6 +114,12 @@ class ModelWriter:
 
     def shape(self, shape: Any) -> str:
         """Return a shape in letters and in numbers; in letters alone if it is (B, T, d)."""
+        key = tuple(map(id, shape))
+        if key not in self._shapes:
+            self._shapes[key] = self._shape(shape), shape
+        return self._shapes[key][0]
+
+    def _shape(self, shape: Any) -> str:
         axes = [self._axes.get(id(x)) or self._axis(x) for x in shape]
         letters, numbers = [x for _, x, _ in axes], [x for _, _, x in axes]
         text = f"({', '.join(letters)})"
@@ -150,6 +162,30 @@ class ModelWriter:
         """Return the name of the class of a block; None for modules of torch."""
         code = self._class_of.get(id(block))
         return None if code is None else code.name
+
+    def filled(self, template: str, values: Mapping[str, ast.expr]) -> ast.expr:
+        """Return the tree of a template, the same one for the same values."""
+        key = (template, *values, *map(id, values.values()))
+        known = self._trees.get(key)
+        if known is None:
+            known = self._trees[key] = fill(template, values), values
+        return known[0]
+
+    def tuple_of(self, parts: list[ast.expr]) -> ast.expr:
+        """Return the tree of a tuple, the same one for the same parts."""
+        key = ("()", *map(id, parts))
+        known = self._trees.get(key)
+        if known is None:
+            known = self._trees[key] = ast.Tuple(parts), parts
+        return known[0]
+
+    def call_of(self, function: ast.expr, given: list[ast.expr]) -> ast.expr:
+        """Return the tree of a call, the same one for the same arguments."""
+        key = (id(function), *map(id, given))
+        known = self._trees.get(key)
+        if known is None:
+            known = self._trees[key] = ast.Call(function, given, []), function
+        return known[0]
 
     def use_method(self, name: str) -> None:
         """Note that a method of the cache is needed."""
@@ -356,7 +392,11 @@ class ModelWriter:
     def _variant(self, body: Body, *, alone: bool) -> Variant:
         attributes = []
         for name, child in body.block.children:
-            if isinstance(child, RMSNorm | LayerNorm) and child.weight is None and is_module(child):
+            if (
+                isinstance(child, (RMSNorm, LayerNorm))
+                and child.weight is None
+                and is_module(child)
+            ):
                 continue
             path = f"{body.path}.{name}" if body.path else name
             weights: tuple[str, ...] = (path,) if isinstance(child, Weight) else ()
@@ -369,11 +409,12 @@ class ModelWriter:
 
     def _forward(self, body: Body, *, alone: bool) -> tuple[list[str], list[Line]]:
         """Return the inputs and lines of the forward pass of a block; those that differ only in
-        letters which they do not mention, or in the types of their blocks, are written once.
+        letters which they do not mention, in the types of their blocks or in their places, are
+        written once.
         """
         key, letters, kinds = ((), [], []) if alone else signature(body, self)
         known = self._forwards.get(key)
-        lines = None if known is None else known.lines(letters, kinds)
+        lines = None if known is None else known.lines(body.path, letters, kinds)
         if known is not None and lines is not None:
             return known.forward.inputs, lines
         forward = ForwardWriter(body, self)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from math import inf
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ...core.blocks import MoE
@@ -220,8 +221,11 @@ def _concat(e: ForwardWriter, a: Arguments) -> ast.expr:
 
 
 def _is_like(x: Any, y: Any) -> bool:
-    pairs = zip(x.shape[:-1], y.shape[:-1], strict=False)
-    return len(x.shape) == len(y.shape) and all(a is b or a.symbol == b.symbol for a, b in pairs)
+    own, other = x.shape[:-1], y.shape[:-1]
+    if len(own) != len(other):
+        return False
+    same = all(map(is_, own, other))
+    return same or all(a.symbol == b.symbol for a, b in zip(own, other, strict=True))
 
 
 def _read_cache(e: ForwardWriter, a: Arguments) -> ast.expr:

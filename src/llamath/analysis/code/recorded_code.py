@@ -9,7 +9,7 @@ while it runs.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import FrameType, FunctionType
 from typing import Any, cast
@@ -23,7 +23,7 @@ from ..graph.node import INT64, Node, UsedWeight
 from ..graph.operations import shape_operations
 from ..graph.recorder import GraphRecorder, Region
 
-_MODULES = (Linear, RMSNorm, LayerNorm, Embedding)
+_MODULES = frozenset((Linear, RMSNorm, LayerNorm, Embedding))
 """Types of blocks that are one module of torch, or a small one of the written file."""
 
 
@@ -130,6 +130,12 @@ class RecordedCall:
         self.results = results
         self.block = block
         self.remark = remark  # what the source says of its line in a comment, unless it is a shape
+        self.inputs = _nodes_in(arguments.values())  # those in sequences included
+
+    @property
+    def numbers(self) -> list[float]:
+        """The numbers among its arguments that have the names of fields."""
+        return [x for x in self.arguments.values() if isinstance(x, (NamedInt, NamedFloat))]
 
 
 class Body:
@@ -251,7 +257,7 @@ class CodeRecorder(GraphRecorder):
             result = compute(self, *given, **named)
         self._depth -= 1
         results = _results(result)
-        if len(results) == 1 and any(results[0] is x for x in given):
+        if len(results) == 1 and results[0] in given:
             return result  # nothing to do: a scale of 1, no rope
         defaults, rest = _parameters(name)
         arguments = {**defaults, **dict(zip(defaults, given, strict=False)), **named}
@@ -283,8 +289,18 @@ def _are_alike(some: tuple[Node, ...], others: tuple[Node, ...]) -> bool:
     )
 
 
+def _nodes_in(values: Iterable[Any]) -> list[Node]:
+    found: list[Node] = []
+    for x in values:
+        if type(x) is Node:
+            found.append(x)
+        elif isinstance(x, (tuple, list)):
+            found += _nodes_in(x)
+    return found
+
+
 def _results(result: Any) -> tuple[Node, ...]:
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 
 @cache

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ast
 import keyword
-from collections.abc import Iterable
+import re
 from functools import reduce
 from typing import Any
 
 from ...core.expr import Alias, Call, Expr, Group, Letter, Power
-from ..graph.node import Node
-from .syntax.trees import parse
+from .syntax.trees import OUTLINE, named, parse
 
 DIM, NUMBER = "_dim_", "_number_"
+SYMBOL = re.compile(rf"(?:{DIM}|{NUMBER})\w+")
 
 
 class Symbols:
@@ -37,10 +37,10 @@ class Symbols:
             value = int(value) if isinstance(value, int) else float(value)
         for name, known in self.numbers.items():
             if known == (tag, value) and type(known[1]) is type(value):
-                return ast.Name(name)
+                return named(name)
         name = f"{NUMBER}{tag}_{len(self.numbers)}"
         self.numbers[name] = (tag, value)
-        return ast.Name(name)
+        return named(name)
 
     def dimension(self, x: int) -> ast.expr:
         """Return a dimension as an expression of its letters."""
@@ -75,14 +75,14 @@ class Symbols:
     def _atom(self, atom: Any) -> ast.expr:
         if isinstance(atom, Letter) and is_name(atom.symbol) and type(atom) is Letter:
             self.letters[atom.symbol] = atom.value
-            return ast.Name(DIM + atom.symbol)
+            return named(DIM + atom.symbol)
         if isinstance(atom, Call) and atom.function in ("floor", "ceil"):
             a, b = map(self._tree, atom.arguments)
             if atom.function == "floor":
                 return ast.BinOp(a, ast.FloorDiv(), b)
             return ast.UnaryOp(ast.USub(), ast.BinOp(ast.UnaryOp(ast.USub(), a), ast.FloorDiv(), b))
         if isinstance(atom, Call) and atom.function in ("min", "max"):
-            return ast.Call(ast.Name(atom.function), [*map(self._tree, atom.arguments)], [])
+            return ast.Call(named(atom.function), [*map(self._tree, atom.arguments)], [])
         if isinstance(atom, Alias):
             return self._tree(atom.definition)
         if isinstance(atom, Group):
@@ -134,20 +134,13 @@ def outline_of(x: Any) -> Any:
     if kind is ast.BinOp and is_dimension(x):
         return "number"
     own = vars(x)
-    return kind, *[outline_of(own.get(name)) for name in x._fields if name != "ctx"]
+    kept = own.get(OUTLINE)
+    if kept is None:
+        inner = [outline_of(own.get(name)) for name in x._fields if name != "ctx"]
+        kept = own[OUTLINE] = kind, *inner
+    return kept
 
 
 def tag_of(name: str) -> str:
     """Return the tag of a number."""
     return name.removeprefix(NUMBER).rpartition("_")[0]
-
-
-def iter_nodes(values: Iterable[Any]) -> list[Node]:
-    """Return the nodes among arguments, those in sequences included."""
-    found: list[Node] = []
-    for x in values:
-        if isinstance(x, Node):
-            found.append(x)
-        elif isinstance(x, tuple | list):
-            found += iter_nodes(x)
-    return found

@@ -1,12 +1,12 @@
 """`parse`, `fill`, `Rewriter` and `unparse`: the syntax trees of written code.
 
-Trees share their parts and never change: who changes a node makes a new one.
+Trees share their parts and never change: who changes a node makes a new one. Names, attributes and
+the calls that templates make are one tree wherever they occur, so that their text is written once.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
@@ -14,21 +14,26 @@ from operator import is_not, itemgetter
 from typing import Any, TypeVar
 
 N = TypeVar("N", bound=ast.AST)
-_TEXT = "_text"
-"""Attribute of a call with its text, which it keeps."""
+_TEXT, OUTLINE = "_text", "_outline"
+"""Attributes of a node with its text, and with what is said of it, which it keeps."""
 
 
 @lru_cache(maxsize=512)
 def parse(text: str) -> ast.expr:
     """Return the tree of an expression."""
     if text.isidentifier() and not iskeyword(text):
-        return ast.Name(text)
+        return named(text)
     return ast.parse(text, mode="eval").body
 
 
+named = lru_cache(maxsize=1024)(ast.Name)
+"""Return the tree of a name."""
+
+
+@lru_cache(maxsize=512)
 def part_of(owner: str, path: str) -> ast.expr:
     """Return the tree of an attribute of an attribute: `self.experts[0].up` for `experts.0.up`."""
-    found: ast.expr = ast.Name(owner)
+    found: ast.expr = named(owner)
     for name in path.split(".") if path else ():
         if name.isdigit():
             found = ast.Subscript(found, ast.Constant(int(name)))
@@ -43,6 +48,7 @@ def changed(node: N, **fields: Any) -> N:
     into = vars(made)
     into.update(vars(node), **fields)
     into.pop(_TEXT, None)
+    into.pop(OUTLINE, None)
     return made
 
 
@@ -146,7 +152,7 @@ def _filler_or_none(node: Any, names: frozenset[str]) -> _Filler | None:
     if not fields:
         return None
     kind: type[ast.AST] = type(node)
-    own = {k: v for k, v in vars(node).items() if k != _TEXT}
+    own = {k: v for k, v in vars(node).items() if k not in (_TEXT, OUTLINE)}
 
     def filled(values: Mapping[str, Any]) -> Any:
         made = kind.__new__(kind)
@@ -243,6 +249,10 @@ def _text(x: Any, outer: int = _TEST) -> str:
     return _WRITERS[type(x)](x, outer)
 
 
+def _texts(found: list[Any]) -> list[str]:
+    return [x.id if type(x) is ast.Name else _WRITERS[type(x)](x, _TEST) for x in found]
+
+
 def _bracketed(text: str, level: int, outer: int) -> str:
     return f"({text})" if outer > level else text
 
@@ -259,21 +269,20 @@ def _attribute(x: ast.Attribute, _: int) -> str:
 def _call(x: ast.Call, _: int) -> str:
     kept: str | None = vars(x).get(_TEXT)
     if kept is None:
-        given = [_text(y) for y in x.args]
-        given += [
-            f"{y.arg}={_text(y.value)}" if y.arg else f"**{_text(y.value)}" for y in x.keywords
-        ]
+        given = _texts(x.args)
+        for y in x.keywords:
+            given.append(f"{y.arg}={_text(y.value)}" if y.arg else f"**{_text(y.value)}")
         kept = vars(x)[_TEXT] = f"{_text(x.func, _ATOM)}({', '.join(given)})"
     return kept
 
 
 def _tuple(x: ast.Tuple, outer: int) -> str:
-    inside = ", ".join([_text(y) for y in x.elts]) + "," * (len(x.elts) == 1)
+    inside = ", ".join(_texts(x.elts)) + "," * (len(x.elts) == 1)
     return _bracketed(inside, _TUPLE, outer) if inside else "()"
 
 
 def _list(x: ast.List, _: int) -> str:
-    return f"[{', '.join([_text(y) for y in x.elts])}]"
+    return f"[{', '.join(_texts(x.elts))}]"
 
 
 def _subscript(x: ast.Subscript, _: int) -> str:
@@ -299,7 +308,9 @@ def _sign(x: ast.UnaryOp, outer: int) -> str:
 
 def _binary(x: ast.BinOp, outer: int) -> str:
     if isinstance(x.op, ast.Pow):
-        exponent = re.sub(r"\((-[\d.]+)\)", r"\1", _text(x.right, _POWER))
+        exponent = _text(x.right, _POWER)
+        if isinstance(x.right, ast.UnaryOp) and isinstance(x.right.operand, ast.Constant):
+            exponent = exponent.removeprefix("(").removesuffix(")")
         return _bracketed(f"{_text(x.left, _ATOM)} ** {exponent}", _POWER, outer)
     sign, level = _OPERATORS[type(x.op)]
     return _bracketed(f"{_text(x.left, level)} {sign} {_text(x.right, level + 1)}", level, outer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ....core.expr import total
@@ -62,10 +63,10 @@ merge_heads = Operation(
 
 
 def _record_split(m: GraphRecorder, x: Node, *sizes: int) -> list[Node]:
-    starts = [sum(map(int, sizes[:i])) for i in range(len(sizes))]
+    starts = accumulate(map(int, sizes), initial=0)
     return [
         m.add_node(split, (x,), (*x.shape[:-1], size), start=start)
-        for start, size in zip(starts, sizes, strict=True)
+        for start, size in zip(starts, sizes, strict=False)
     ]
 
 
