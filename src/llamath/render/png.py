@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 
 from ..utils.errors import LlamathError, MissingExtra, safe
 
 _ZOOM = 2
 """Pixels of a length of 1 in the picture: enough for print at the width of a page."""
 _SIZE = re.compile(r'width="[^"]*" height="[^"]*"')
+_FONTS = ("Arial", "DejaVu Sans", "Liberation Sans", "Noto Sans", "Helvetica", "Segoe UI")
 _DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(?:  .*\n)*\}\n")
 
 
@@ -43,7 +45,8 @@ def svg_to_png(svg: str, size: tuple[int, int] | None = None) -> bytes:
     from resvg_py import svg_to_bytes
 
     check_png()
-    if not _has_fonts():
+    font = _sans_serif()
+    if not font:
         raise LlamathError(
             "no font for the text of the picture is installed",
             hint="install DejaVu Sans (fonts-dejavu-core)",
@@ -51,15 +54,18 @@ def svg_to_png(svg: str, size: tuple[int, int] | None = None) -> bytes:
     svg, zoom = _DARK.sub("", svg), _ZOOM
     if size is not None:  # one in millimeters would be rounded twice
         svg, zoom = _SIZE.sub('width="{}" height="{}"'.format(*size), svg, count=1), 1
-    return bytes(svg_to_bytes(svg_string=svg, zoom=zoom))
+    return bytes(svg_to_bytes(svg_string=svg, zoom=zoom, sans_serif_family=font))
 
 
-def _has_fonts() -> bool:
-    """Whether text leaves any pixel; resvg silently draws none without a font."""
+@cache
+def _sans_serif() -> str:
+    """Return the font that stands for sans-serif here, or ""; resvg takes Arial, and silently draws
+    no text where a font is missing.
+    """
     from resvg_py import svg_to_bytes
 
-    def draw(content: str) -> bytes:
-        words = f'<text y="9" font-family="sans-serif">{content}</text>'
+    def draw(content: str, font: str) -> bytes:
+        words = f'<text y="9" font-family="{font}">{content}</text>'
         return bytes(
             svg_to_bytes(
                 svg_string='<svg xmlns="http://www.w3.org/2000/svg" width="9" '
@@ -67,4 +73,4 @@ def _has_fonts() -> bool:
             )
         )
 
-    return draw("X") != draw("")
+    return next((x for x in _FONTS if draw("X", x) != draw("", x)), "")
