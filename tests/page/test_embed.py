@@ -35,7 +35,7 @@ class Host(SimpleHTTPRequestHandler):
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
     """Two origins on this machine: a site with figures, and a host with pages of its own."""
     site = tmp_path_factory.mktemp("embed") / "site"
-    write_gallery(str(site), ["gpt2", "gpt2-medium", "gpt2-large"], processes=1)
+    write_gallery(str(site), ["gpt2", "llama-2-7b", "llama-3-8b"], processes=1)
     pages = tmp_path_factory.mktemp("host")
     servers = [
         ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=str(x)))

@@ -14,13 +14,14 @@ from llamath.analysis.learn.diagnosis import MISTAKES, make_mistakes
 from llamath.analysis.learn.exercise import Exercise
 from llamath.analysis.learn.lessons.quiz_lesson import plate_parts, quiz_exercises
 from llamath.analysis.learn.study import ModelStudy
+from llamath.web.page_data import page_data
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, model_of, page_of
 from support.printed_pages import filled_shares
 
 assert browser
-SLUGS = ("llama-3-8b", "deepseek-v3", "gpt2", "mamba-2.8b", "gemma-3-12b")
+SLUGS = ("llama-3-8b", "deepseek-v3", "gpt2", "falcon-mamba-7b", "gemma-3-27b")
 CARD = ".quiz-card input"
 VERDICT = ".quiz-verdict"
 ASKED = ("8.03B", "8,030,261,248", "218,112,000", "16.1 GB", "128 KiB", "15.01", "525.34M")
@@ -71,14 +72,16 @@ def test_page_and_lesson_ask_the_same_under_the_same_numbers(slug: str) -> None:
 
 def test_parts_name_layers_of_their_own_size() -> None:
     """OpenELM's heads change at layers 5 and 12, and every layer has an FFN of its own."""
-    parts, letters = quiz_of("openelm-270m")["parts"], letters_of("openelm-270m", {"given": {}})
+    model = model_of("openelm-270m")
+    parts = page_data._quiz(model)["parts"]
+    letters = {x["letter"]: int(x["value"]) for x in page_data._letters(model)}
     queries = {
         layer: evaluate(x["form"], letters)
         for x in parts
         if x["name"] == "q"
         for layer in x["layers"]
     }
-    config = model_of("openelm-270m").config.data
+    config = model.config.data
     heads = config["num_query_heads"]
     assert queries == {
         str(i): n * config["head_dim"] * config["model_dim"] for i, n in enumerate(heads)

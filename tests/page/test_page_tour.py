@@ -498,7 +498,7 @@ def test_special_stops_show_a_small_model(tab: Any) -> None:
 
 
 def test_every_stop_of_a_page_has_an_example() -> None:
-    for slug in ("llama-3-8b", "deepseek-v3", "gpt2", "mamba-2.8b"):
+    for slug in ("llama-3-8b", "deepseek-v3", "gpt2", "falcon-mamba-7b"):
         assert all(x["example"]["rows"] for x in data_of(slug)["models"][0]["tour"]), slug
 
 
