@@ -18,6 +18,7 @@ from llamath.analysis.graph.recorder import record_part
 from llamath.core.expr import Expr
 from llamath.families import kimi_k3
 from llamath.torch import build
+from support.written_models import names_of, same_weights, written
 
 HEADS, SIZE, EPS = 3, 8, 1e-5
 CONFIG: dict[str, Any] = {
@@ -150,6 +151,16 @@ def reference(model: Any, ids: Tensor) -> Tensor:
 def test_logits_equal_the_equations(model: Any) -> None:
     ids = torch.randint(50, (2, 17))
     torch.testing.assert_close(model(ids), reference(model, ids), atol=1e-3, rtol=1e-3)
+
+
+@torch.no_grad()
+def test_written_file_computes_the_same(model: Any) -> None:
+    """Layers that differ in the number of streams alone are one class."""
+    report = written(CONFIG)
+    assert report.text.count("class DepthAttentionLayer") == 4
+    ids = torch.randint(50, (2, 12))
+    theirs = same_weights(names_of(report), model)
+    torch.testing.assert_close(theirs(ids), model(ids), atol=2e-5, rtol=1e-4)
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ to those of earlier layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ..checkpoint.naming.hf_names import HF_LATENT
@@ -75,34 +76,39 @@ class DepthAttentionLayer(Layer):
     """A layer whose branches read an attention to the outputs of earlier blocks of layers, and to
     the sum of its own block's (Kimi K3).
 
-    Its input has a stream for each block, and that sum last. The first layer of a block puts the
-    sum before it into the block's stream, and begins a new one.
+    Its input has the streams of complete blocks, those of the others, which nothing reads yet,
+    and that sum last. The first layer of a block completes the one before it: the sum becomes that
+    block's stream, and a new one begins.
     """
 
     attn_depth: DepthAttention
     mlp_depth: DepthAttention
-    sizes: tuple[int, ...]  # of the streams
-    closed: tuple[bool, ...]  # which blocks' streams have a value
-    opened: tuple[bool, ...]  # and which gets one here
+    sizes: tuple[int, ...]  # of what the streams are split into
+    complete: bool  # whether any stream is
+    opens: bool  # whether a block begins here
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        *blocks, total = m.split(x, *self.sizes)
-        known = [block for block, closed in zip(blocks, self.closed, strict=True) if closed]
-        y = self.attn_depth(m, m.concat(*known, total)) if known else total
+        known, later, total = _streams_of(self, m.split(x, *self.sizes))
+        read = [] if known is None else [known]
+        y = self.attn_depth(m, m.concat(*read, total)) if read else total
         y = self.attn(m, apply_optional(self.attn_norm, m, y))
-        if True in self.opened:
-            blocks = [
-                total if opened else block
-                for block, opened in zip(blocks, self.opened, strict=True)
-            ]
-            known = [*known, total]
-            total = y
+        if self.opens:
+            read, total = [*read, total], y
         else:
             total = m.add(total, y)
-        y = self.mlp_depth(m, m.concat(*known, total))
+        y = self.mlp_depth(m, m.concat(*read, total))
         total = m.add(total, self.mlp(m, apply_optional(self.mlp_norm, m, y)))
-        return m.concat(*blocks, total)
+        return m.concat(*read, *([] if later is None else [later]), total)
+
+
+def _streams_of(layer: DepthAttentionLayer, parts: Sequence[X]) -> tuple[X | None, X | None, X]:
+    """Return the streams of complete blocks, those of later ones, and the sum; that of a block
+    which is completed by the layer is left out.
+    """
+    *streams, total = parts
+    known = streams.pop(0) if layer.complete else None
+    return known, streams[-1] if len(streams) > layer.opens else None, total
 
 
 def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
@@ -158,9 +164,9 @@ def kimi_k3(c: Config) -> Decoder:
             DepthAttentionLayer,
             attn_depth=before_attn[closed],
             mlp_depth=before_mlp[closed + opens],
-            sizes=(d,) * (n + 1),
-            closed=tuple(i < closed for i in range(n)),
-            opened=tuple(opens and i == closed for i in range(n)),
+            sizes=tuple(d * k for k in (closed, int(opens), n - closed - opens, 1) if k),
+            complete=closed > 0,
+            opens=opens,
         )
 
     check_listed(c, L)

@@ -57,17 +57,25 @@ class ClassCode:
         self.block = variants[0].block
         self.body = variants[0].body
         self.inputs = variants[0].inputs
+        self._merge_variants(frozenset())
+        letters = frozenset([x.removeprefix(DIM) for x in self.kept_symbols])
+        if not letters.isdisjoint(self.parameters):  # both would be self.d
+            self._merge_variants(letters)
+
+    def _merge_variants(self, taken: frozenset[str]) -> None:
+        """Make what the variants have in common, with parameters that have none of these names."""
+        self._taken = taken
         self.parameters: list[str] = []
         self.numeric: set[str] = set()  # parameters that are numbers, given by name
-        self.arguments: dict[int, list[ast.expr]] = {id(x.block): [] for x in variants}
+        self.arguments: dict[int, list[ast.expr]] = {id(x.block): [] for x in self.variants}
         self._holes: dict[tuple[str, ...], str] = {}
         self.attributes = [
             self._merged_attribute(list(found))
-            for found in zip(*[x.attributes for x in variants], strict=True)
+            for found in zip(*[x.attributes for x in self.variants], strict=True)
         ]
         self.lines = [
             self._merged_line(list(found))
-            for found in zip(*[x.lines for x in variants], strict=True)
+            for found in zip(*[x.lines for x in self.variants], strict=True)
         ]
         self._sort_parameters()
         self._find_names()
@@ -148,7 +156,7 @@ class ClassCode:
         has_calls = any(isinstance(y, ast.Call) for y in walk(nodes))
         key += (str(len(self._holes)),) if has_calls else ()
         if key not in self._holes:
-            name = hint
+            name = "size" if hint in self._taken else hint
             while name in self._holes.values() or (name == "c"):
                 name += "_"
             self._holes[key] = name
@@ -191,8 +199,13 @@ class ClassCode:
 
 
 def _general(shapes: list[str]) -> str:
-    """Return one comment for shapes that differ: that of the first, with … where they do."""
-    split = [x.partition(":")[0].strip("()").split(", ") for x in shapes]
+    """Return one comment for shapes that differ: that of the first, with … where they do; none for
+    several shapes.
+    """
+    texts = [x.partition(":")[0].strip("()") for x in shapes]
+    if any(")" in x for x in texts):
+        return ""
+    split = [x.split(", ") for x in texts]
     last = {x[-1] for x in split}
     if len({len(x) for x in split}) > 1:
         return f"(…, {split[0][-1]})" if len(last) == 1 else ""
