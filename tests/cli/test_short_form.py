@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ LONG = (
 )
 
 
+@cache
 def run(line: str, **environment: str) -> str:
     env = {"COLUMNS": "80", "NO_COLOR": "1"} | environment
     done = CliRunner(env=env).invoke(cli, line.split())
