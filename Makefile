@@ -50,15 +50,15 @@ counted: $(VENV)/.package
 
 test: $(VENV)/.oracles $(VENV)/.engine browser compiler
 	@$(BIN)/python -m llamath.native.library_cache || true
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST)
 
 test-fast: $(VENV)/.oracles $(VENV)/.engine compiler
 	@$(BIN)/python -m llamath.native.library_cache || true
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST)
 
 test-all: $(VENV)/.oracles $(VENV)/.engine browser compiler
 	@$(BIN)/python -m llamath.native.library_cache || true
-	$(BIN)/python -m pytest -n 2 --dist worksteal --all $(PYTEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --all $(PYTEST)
 	$(MAKE) fuzz
 
 # What is generated and kept: each tool compares it with what it would write

@@ -94,11 +94,15 @@ function partOf(given: Answer, form: Expression, letters: Variables<bigint>): st
 	return "";
 }
 
+/** A sentence as the end of another one; letters of dimensions stay. */
+const inSentence = (text: string) =>
+	text.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
+
 /** What is wrong with a number that no known mistake gives. */
 function reasonOf(given: Answer, answer: bigint, { kind, off, why }: Question): string {
 	const far = distance(given, answer);
 	if (far.startsWith("off")) return far;
-	if (!off) return far ? `${far}. ${why}` : why;
+	if (!off) return far ? `${far}. Right: ${inSentence(why)}` : why;
 	const says = off[given.scaled > answer * given.unit ? 1 : 0];
 	return kind === "shape" || !far ? says : `${far}; ${says}`;
 }

@@ -272,13 +272,10 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
             "so_far": f"{x.so_far:,}",
             "example": examples.get(x.name),
             "questions": [
-                # without the words that name the stop
-                _question(
-                    model,
-                    y,
-                    y.text.rpartition(". ")[2],
-                    _MOST_MISTAKES if y.kind == "weights" else 0,
-                )
+                # that of the parameters without the words that name the stop
+                _question(model, y, y.text.rpartition(". ")[2], _MOST_MISTAKES)
+                if y.kind == "weights"
+                else _question(model, y, y.text)
                 for y in asked[x.name]
             ],
         }

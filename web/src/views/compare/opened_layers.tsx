@@ -337,7 +337,10 @@ function comparisonOf(pairs: StepPair[], side: 0 | 1): Side {
 		const [others, own] = [
 			all
 				.filter((x) => x.mark === "differs")
-				.map((x) => `≠ ${x.texts[side ? 0 : 1].replace(`${x.steps[side]!.does}, `, "")}`),
+				.map(
+					(x) =>
+						`≠ there ${x.texts[side ? 0 : 1].replace(`${x.steps[side]!.does}, `, "")}`,
+				),
 			all
 				.filter((x) => x.mark === "only" && x.steps[side]!.kind !== "view")
 				.map((x) => `+ ${x.steps[side]!.does}`),
@@ -366,7 +369,9 @@ function comparisonOf(pairs: StepPair[], side: 0 | 1): Side {
 			linesOf: (matrix) =>
 				({
 					same: [],
-					differs: [`(${sizeElsewhere(matrix.use, elsewhere(matrix) ?? matrix.use)})`],
+					differs: [
+						`(there ${sizeElsewhere(matrix.use, elsewhere(matrix) ?? matrix.use)})`,
+					],
 					only: [],
 				})[matrixMark(matrix)],
 			notesOf,

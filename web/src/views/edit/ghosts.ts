@@ -25,7 +25,7 @@ export function comparedWith(before: Stage): Comparison {
 		matrixOf: changed,
 		linesOf: (matrix) => {
 			const use = changed(matrix);
-			return use ? [`(${sizeElsewhere(matrix.use, use)})`] : [];
+			return use ? [`(was ${sizeElsewhere(matrix.use, use)})`] : [];
 		},
 		notesOf: () => [],
 	};

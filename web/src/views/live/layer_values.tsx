@@ -6,7 +6,7 @@ import type { ModelData } from "../../lib/data";
 import { placeAfter, useRoving } from "../../lib/roving";
 import { useAppState } from "../../lib/state";
 import type { ChosenHead } from "./heads";
-import { isLayerOpen, layerOfStep, rowOfHead, shownHead, shownLayer } from "./heads";
+import { isLayerOpen, rowOfHead, shownHead, shownLayer } from "./heads";
 import { Cells, largestSize, percentOf, rootMeanSquare, rowOf, shortNumber } from "./cells";
 import { colorOf, stageAt, stagesOf, type Step } from "../plate/plate_model";
 import { enteringStep, largest, shownToken, softmax, type Story } from "./story";
@@ -235,32 +235,10 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 
 const SHOWN_KEYS = 6;
 
-/** The head whose largest weight is lowered most where scores are divided by √h. */
-export function mostDivided(story: Story, token: number): ChosenHead | null {
-	const heads = story.data.attention.flatMap((facts) =>
-		Array.from({ length: facts.heads }, (_, head) => {
-			const chosen = { facts, layer: layerOfStep(facts.step), head };
-			const products = productsOf(story, chosen, token);
-			const weights = rowOfHead(story, facts, head, token);
-			const lowered = products ? Math.max(...softmax(products)) - Math.max(...weights) : 0;
-			return { chosen, lowered };
-		}),
-	);
-	const most = heads.toSorted((a, b) => b.lowered - a.lowered)[0];
-	return most && most.lowered > 0 ? most.chosen : null;
-}
-
-interface HeadStepsProps {
-	model: ModelData;
-	story: Story;
-	/** in place of the chosen head, the one for which the division matters most */
-	telling?: ChosenHead | null;
-}
-
 /** q · k → scaled → softmax → what is mixed, for the keys that a head reads most. */
-export function HeadSteps({ model, story, telling }: HeadStepsProps) {
+export function HeadSteps({ model, story }: { model: ModelData; story: Story }) {
 	const state = useAppState("layer", "head", "token");
-	const chosen = telling ?? shownHead(model, story, state);
+	const chosen = shownHead(model, story, state);
 	if (!chosen) return null;
 	const token = shownToken(story, state);
 	const products = productsOf(story, chosen, token);
@@ -272,13 +250,12 @@ export function HeadSteps({ model, story, telling }: HeadStepsProps) {
 	const isRoot = Math.abs(size * facts.scale ** 2 - 1) < 1e-6;
 	const undivided = isRoot && products ? softmax(products) : null;
 	const winner = largest(weights, 1)[0]!;
+	const rest = token + 1 > shown.length ? 1 - shown.reduce((sum, i) => sum + weights[i]!, 0) : 0;
 	const scale = isRoot ? `q·k / √${size}` : `q·k × ${facts.scale.toPrecision(4)}`;
 	return (
 		<figure class="live-steps">
 			<SubHeading>
-				Layer {chosen.layer}, head {head}
-				{telling && ", where the division matters most"}: scores → softmax → mix, for “
-				{show(token)}”
+				Layer {chosen.layer}, head {head}: scores → softmax → mix, for “{show(token)}”
 			</SubHeading>
 			<table>
 				<thead>
@@ -308,7 +285,7 @@ export function HeadSteps({ model, story, telling }: HeadStepsProps) {
 					{shown.map((i) => (
 						<tr key={i}>
 							<th scope="row">
-								<span class="live-token">{show(i)}</span>
+								<span class="live-token">{show(i)}</span> <small>{i}</small>
 							</th>
 							{products && (
 								<>
@@ -329,7 +306,8 @@ export function HeadSteps({ model, story, telling }: HeadStepsProps) {
 				</p>
 			)}
 			<figcaption class="caption">
-				{token + 1 > shown.length && `The ${shown.length} most read of ${token + 1} keys. `}
+				{rest > 0 &&
+					`The ${shown.length} most read of ${token + 1} keys, with their positions; the others share ${percentOf(rest)}. `}
 				Keys after “{show(token)}” are masked. The values of the keys, weighted by the last
 				column, are the head's result.
 				{isRoot &&

@@ -1,13 +1,12 @@
 // Beside a stop of the tour: what its steps computed for the chosen token, in a page that runs the
 // model, else the shapes of their results.
-import { useMemo } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { useRoving } from "../../lib/roving";
-import { initialState, useAppState } from "../../lib/state";
+import { useAppState } from "../../lib/state";
 import { percentOf } from "./cells";
 import { Tokens } from "./live_bar";
 import { HeadMap, shownHead, shownLayer } from "./heads";
-import { Cache, HeadSteps, mostDivided, Rotation, Strip, tokenOf } from "./layer_values";
+import { Cache, HeadSteps, Rotation, Strip, tokenOf } from "./layer_values";
 import { DotProduct, productAt } from "./live_matrix";
 import { stagesOf } from "../plate/plate_model";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
@@ -47,7 +46,7 @@ export function TourValues({
 			) : stop.name === "scores" && isOnPaper ? (
 				<HeadSteps model={model} story={story} />
 			) : stop.name === "scores" ? (
-				<Scores model={model} story={story} token={token} />
+				<HeadSteps model={model} story={story} />
 			) : stop.name === "softmax" ? (
 				shownHead(model, story, state) && <HeadMap model={model} story={story} isBrief />
 			) : stop.name === "cache" ? (
@@ -62,14 +61,6 @@ export function TourValues({
 			)}
 		</div>
 	);
-}
-
-/** A head's scores; of the head for which the division matters most, unless one was chosen. */
-function Scores({ model, story, token }: Omit<StopValues, "stop">) {
-	const chosen = useAppState("layer", "head");
-	const isChosen = (["layer", "head"] as const).some((x) => chosen[x] !== initialState[x]);
-	const telling = useMemo(() => mostDivided(story, token), [story, story.length, token]);
-	return <HeadSteps model={model} story={story} telling={isChosen ? null : telling} />;
 }
 
 /** The text as tokens, with their ids. */

@@ -148,7 +148,14 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 	useEffect(() => {
 		ref.current!.focus({ preventScroll: true });
 		addEventListener("keydown", endOnEscape);
-		return () => removeEventListener("keydown", endOnEscape);
+		return () => {
+			removeEventListener("keydown", endOnEscape);
+			// the focus was in what has gone
+			requestAnimationFrame(() => {
+				const start = document.querySelector<HTMLElement>("button.tour-start");
+				if (document.activeElement === document.body) start?.focus({ preventScroll: true });
+			});
+		};
 	}, []);
 	useEffect(() => {
 		// the same address again, without the layer that the tour has opened, and another width

@@ -68,9 +68,9 @@ class _Reason(NamedTuple):
 
 _REASONS = {
     "token": _Reason(
-        "n bits tell 2ⁿ ids apart: one bit less is too few for V, and one more is not needed",
+        "with n bits there are 2ⁿ ids: one bit less is too few for V, and one more is not needed",
         "with so few bits two tokens would have one id",
-        "fewer bits tell all V ids apart",
+        "fewer bits are enough for V ids",
     ),
     "embedding": _Reason(
         "each of the T tokens has a row of d numbers; the stream keeps this shape up to the head",
@@ -236,7 +236,7 @@ class _Asking:
                 bits,
                 "bits",
                 (f"2^{bits - 1} = {1 << (bits - 1):,} ids are fewer than V", bits - 1),
-                ("this is the number of tokens; n bits tell 2^n of them apart", vocabulary),
+                ("this is the number of tokens; with n bits there are 2ⁿ ids", vocabulary),
             )
         elif name == "embedding":
             width = Expr.const(study.width)
@@ -324,14 +324,14 @@ class _Asking:
         if is_of_pairs:
             sides = [x for x in step.shape if int(x) != 1]
             answer = product(sides)
-            text = f"How many numbers are in {name} of one layer, for T = {TOKENS:,} tokens?"
+            text = f"How many numbers does {name} give in one layer, for T = {TOKENS:,} tokens?"
             mistakes: list[tuple[str, int | None]] = [
                 ("this is one head, and each has its own", TOKENS * TOKENS),
                 ("this is one query, and each of the T tokens has one", answer // TOKENS),
             ]
         else:
             answer = product(_own(step.shape))
-            text = f"How many numbers are in {name} for each token?"
+            text = f"How many numbers does {name} give for each token?"
             table = answer * self.study.tree.vocab if step.kind == "lookup" else None
             mistakes = [
                 ("this is the whole table; a token reads one of its rows", table),
