@@ -29,6 +29,9 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
+# Processes of the tests: one more than cores, as some wait for a browser, a server or a disk
+WORKERS ?= 3
+
 # without bytecode, every process that a test starts compiles the package again
 unexport PYTHONDONTWRITEBYTECODE
 

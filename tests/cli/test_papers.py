@@ -299,6 +299,7 @@ def test_png_has_light_colors_only() -> None:
 def test_png_without_a_font_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     resvg = pytest.importorskip("resvg_py")
     monkeypatch.setattr(resvg, "svg_to_bytes", partial(resvg.svg_to_bytes, skip_system_fonts=True))
+    monkeypatch.setattr(png, "_sans_serif", png._sans_serif.__wrapped__)
     with pytest.raises(LlamathError, match="no font"):
         png.svg_to_png("<svg/>")
 

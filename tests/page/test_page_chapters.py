@@ -38,6 +38,7 @@ PARTS = {
         "pictures",
         "shapes",
         "sizes",
+        "hardware",
         "memory",
     ],
 }

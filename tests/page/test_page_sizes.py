@@ -201,7 +201,7 @@ def test_page_equals_library_in_every_mode(
     rng = random.Random(13)
     asks: list[tuple[int, Settings]] = []
     for i, data in enumerate(everything["models"]):
-        asks += [(i, random_training_settings(rng, data)) for _ in range(16)]
+        asks += [(i, random_training_settings(rng, data)) for _ in range(20)]
         kept = random_inference_settings(rng, data)
         asks += [
             (
@@ -209,7 +209,7 @@ def test_page_equals_library_in_every_mode(
                 kept
                 | {key: random_inference_settings(rng, data)[key] for key in ("context", "batch")},
             )
-            for _ in range(16)
+            for _ in range(20)
         ]
     assert len(asks) >= 500
     with Tab(browser, tmp_path, page_from_data(everything), width=NARROW) as tab:
