@@ -48,7 +48,7 @@ export function sizeElsewhere(own: WeightUse, other: WeightUse): string {
 	) as [[string, string], [string, string]];
 	const isOneSided =
 		own.shape.length > 1 && own.copies === other.copies && own.live === other.live;
-	if (isOneSided && inputs === ownInputs) return `→\u00a0${outputs}`;
+	if (isOneSided && inputs === ownInputs) return outputs;
 	return useText(other);
 }
 

@@ -369,9 +369,7 @@ function comparisonOf(pairs: StepPair[], side: 0 | 1): Side {
 			linesOf: (matrix) =>
 				({
 					same: [],
-					differs: [
-						`(there ${sizeElsewhere(matrix.use, elsewhere(matrix) ?? matrix.use)})`,
-					],
+					differs: [`(≠ ${sizeElsewhere(matrix.use, elsewhere(matrix) ?? matrix.use)})`],
 					only: [],
 				})[matrixMark(matrix)],
 			notesOf,
