@@ -65,7 +65,7 @@ def test_each_mistake_of_the_notebook_is_named(capsys: pytest.CaptureFixture[str
         (
             "32 heads have their own K and V",
             "norm after the last layer is missing",
-            "MLP has two matrices",
+            "gate is left out",
             "thousands, not millions",
             "In and out are swapped",
             "Only the keys are cached",

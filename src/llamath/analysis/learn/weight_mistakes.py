@@ -349,7 +349,8 @@ WEIGHT_MISTAKES = (
         kinds=_WEIGHTS,
         bits=2,
         change=_drop(lambda x: _GATE(x) and _is_mlp(x)),
-        sentence="the gate is left out: this MLP has three matrices, gate, up and down",
+        sentence="the gate is left out, as in an MLP of two matrices; this one has three: gate, up "
+        "and down",
         made_in="“A hypothetical 405B”",
     ),
     Mistake(
