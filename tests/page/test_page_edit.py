@@ -66,7 +66,9 @@ def test_page_follows_an_edit_as_diff_does(tab: Any, edit: dict[str, int]) -> No
         assert text.startswith(cause.cause) and f"{cause.b:,}" in text
     assert tab.locator(".skyline .before").count() > 0, "outlines of the original"
     if "num_key_value_heads" in edit and len(edit) == 1:
-        assert "(was 1,024)" in tab.text_content(".layer-picture"), "sizes before the edit, in brackets"
+        assert "(was 1,024)" in tab.text_content(".layer-picture"), (
+            "sizes before the edit, in brackets"
+        )
 
 
 def test_letter_without_its_key_follows_others(tab: Any) -> None:
