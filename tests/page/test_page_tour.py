@@ -618,7 +618,7 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
     assert answer(tab, "16") == "Not right: 2^16 = 65,536 ids are fewer than V"
     assert answer(tab, "17") == "Right"
     go_and_ask("softmax", "shape")
-    assert answer(tab, "T^2") == "Not right: these are all pairs; half of them are masked"
+    assert answer(tab, "T^2") == "Not right: these are all pairs, the masked ones, too"
     assert answer(tab, "600,000").endswith("keys after a token's own are masked")
     assert answer(tab, "499,500") == "Not right: a token reads its own key, too"
     assert answer(tab, "500,500") == "Right"

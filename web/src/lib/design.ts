@@ -288,9 +288,12 @@ const isKnown = (found: string | undefined, text: string, layers: bigint): boole
 		? found !== undefined && isListOf(found, text.slice(1), layers)
 		: isSameValue(found, text);
 
-/** Whether JSON is a list of as many words that are all this one. */
+/** Whether JSON is a list of as many words that are all this one; a list has more letters than words. */
 function isListOf(text: string, word: string, layers: bigint): boolean {
-	return isSameJson(text, JSON.stringify(Array<string>(Number(layers)).fill(word)));
+	return (
+		layers < text.length &&
+		isSameJson(text, JSON.stringify(Array<string>(Number(layers)).fill(word)))
+	);
 }
 
 /** Whether a key has a value, given as JSON, or is absent as it is in the form, which means another. */

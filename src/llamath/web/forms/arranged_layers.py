@@ -23,7 +23,7 @@ LAYERS = "L"
 """The letter of the number of layers."""
 _MAX_PERIOD = 24
 _MAX_FIRST, _MAX_LAST = 16, 2
-_MAX_LAYERS = 2000
+_MAX_LAYERS, _MAX_KINDS = 2000, _MAX_FIRST + _MAX_PERIOD + _MAX_LAST
 
 Kinds = tuple[int, ...]
 """Layers as places among the distinct ones."""
@@ -63,7 +63,8 @@ def find_layer_rule(model: FamilyModel) -> LayerRule | None:
     layers = model.tree.layers
     blocks, own_number = [x for x, _ in layers.distinct()], int(layers.n)
     key = model.config.key_by_symbol.get(LAYERS, "")
-    if len(blocks) < 2 or own_number > _MAX_LAYERS or model.config.data.get(key) != own_number:
+    is_small = own_number <= _MAX_LAYERS and len(blocks) <= _MAX_KINDS
+    if len(blocks) < 2 or not is_small or model.config.data.get(key) != own_number:
         return None
     data = {x: y for x, y in model.config.data.items() if x not in LAYER_LIST_KEYS}
     known: dict[int, Kinds | None] = {}

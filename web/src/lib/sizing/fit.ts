@@ -275,11 +275,11 @@ export interface FitVerdict {
 	maxBatch: bigint | null;
 }
 
-/** The exact answer for the chosen GPUs, in the split of the settings. */
-/** It fits with less than 2 % of the memory left: what a driver or another program takes may break it. */
+/** Whether less than 2 % of the memory is left, which a driver or another program may take. */
 export const fitsBarely = ({ fits, total, memory }: FitVerdict) =>
 	fits && total * 100n > memory * 98n;
 
+/** The exact answer for the chosen GPUs, in the split of the settings. */
 export function verdict(sized: Sized, gpu: Gpu): FitVerdict {
 	const memory = BigInt(gpu.memory);
 	const { total } = memoryPerGpu(sized).mostLoaded.values;

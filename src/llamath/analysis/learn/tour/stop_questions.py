@@ -263,15 +263,16 @@ class _Asking:
                 ("these are the numbers; two of them turn together", dim),
             )
         elif name == "softmax" and (reads := _keys_read(steps)):
-            unmasked = sum(reads)
+            unmasked, pairs = sum(reads), TOKENS * TOKENS
+            half = pairs // 2 if 2 * unmasked == pairs + TOKENS else None
             yield ask(
                 f"A text has T = {TOKENS:,} tokens. How many scores of one head in this layer are "
                 "not masked?",
                 unmasked,
                 "scores",
                 ("a token reads its own key, too", unmasked - TOKENS),
-                ("these are all pairs; half of them are masked", TOKENS * TOKENS),
-                ("this is half of all pairs; a token reads its own key, too", TOKENS * TOKENS // 2),
+                ("these are all pairs, the masked ones, too", pairs),
+                ("this is half of all pairs; a token reads its own key, too", half),
             )
         elif name == "window" and study.window is not None and study.window.max_lookback:
             size = study.window.max_lookback

@@ -102,10 +102,8 @@ def worked_steps(stops: Sequence[Stop], model_type: str) -> dict[str, Table]:
 
 def _kinship(a: str, b: str) -> int:
     """Return 2 of one model type, 1 of types with one first word (gemma2, gemma3_text), else 0."""
-    return 2 if a == b else int(_FIRST_WORD.match(a)[0] == _FIRST_WORD.match(b)[0])  # type: ignore[index]
-
-
-_FIRST_WORD = re.compile("[a-z]*")
+    first, other = (re.split("[^a-z]", x, maxsplit=1)[0] for x in (a, b))
+    return 2 if a == b else int(first == other)
 
 
 @cache
