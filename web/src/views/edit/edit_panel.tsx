@@ -8,7 +8,6 @@ import { data } from "../../lib/data";
 import { encodeSizes, evaluateDesign, type Design, type Dimensions } from "../../lib/design";
 import { editCauses } from "../../lib/edit_causes";
 import {
-	asMixture,
 	closeEdit,
 	editedDimensions,
 	encodeEdit,
@@ -261,10 +260,9 @@ function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixture }) {
 }
 
 function Questions({ edited }: { edited: Edited }) {
-	const { design, dimensions, mixture: asked } = edited;
+	const { design, dimensions, mixture, possibleMixture } = edited;
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const own = useMemo(() => editedDimensions(design, ""), [design]);
-	const mixture = useMemo(() => asMixture(design, dimensions), [design, dimensions]);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
 			{questions.map(({ name, to }) => {
@@ -282,12 +280,12 @@ function Questions({ edited }: { edited: Edited }) {
 					</button>
 				);
 			})}
-			{mixture && (
+			{possibleMixture && (
 				<button
 					type="button"
 					class="button"
-					aria-pressed={!!asked}
-					onClick={() => change({ sizes: withMixture(state.sizes, !asked) })}
+					aria-pressed={!!mixture}
+					onClick={() => change({ sizes: withMixture(state.sizes, !mixture) })}
 				>
 					8 × 2 experts
 				</button>
