@@ -28,8 +28,9 @@ export interface Edited {
 	isChanged: boolean;
 	/** Constraints that the dimensions break. */
 	broken: string[];
-	/** The model with experts in the place of each FFN, where there is one, and if it is asked for. */
-	possibleMixture: Mixture | null;
+	/** Whether its layers may have experts in the place of their FFNs. */
+	canMix: boolean;
+	/** The model with them, if that is asked for. */
 	mixture: Mixture | null;
 	/** The parameters of the model that is asked for. */
 	total: bigint;
@@ -80,24 +81,30 @@ export interface Mixture {
 	like: string;
 	design: Design;
 	dimensions: Dimensions;
+	counts: ReturnType<typeof evaluateDesign>;
 }
 
 const MIXTURE = { like: "mixtral", values: { E: 8n, k: 2n } as Record<string, bigint> };
 
-/** The i-th model as a mixture of 8 experts; null where there is none. */
-function asMixture(i: number, { values, tied }: Dimensions): Mixture | null {
-	const other = designedModels(data).find((x) => x.like === MIXTURE.like);
-	if (!other || !templates[i]!.variants.mixture) return null;
+const mixtureDesign = () => designedModels(data).find((x) => x.like === MIXTURE.like)?.design;
+
+/** Whether a page has what the i-th model would be with experts. */
+function hasMixture(i: number, { letters }: Design): boolean {
+	const known = new Set([...letters.map((x) => x.letter), ...Object.keys(MIXTURE.values)]);
+	const isKnown = mixtureDesign()?.letters.every((x) => known.has(x.letter)) ?? false;
+	return isKnown && !!templates[i]!.variants.mixture;
+}
+
+/** A model with experts in the place of each FFN. */
+function asMixture({ values, tied }: Dimensions): Mixture {
+	const design = mixtureDesign()!;
 	const all: Record<string, bigint> = { ...values, ...MIXTURE.values };
-	if (!other.design.letters.every((x) => x.letter in all)) return null;
-	const own = other.design.letters.map((x) => [x.letter, all[x.letter]!] as const);
-	return {
-		...{ like: MIXTURE.like, design: other.design },
-		dimensions: {
-			values: Object.fromEntries(own),
-			tied: other.design.tied === null ? null : (tied ?? false),
-		},
+	const dimensions = {
+		values: Object.fromEntries(design.letters.map((x) => [x.letter, all[x.letter]!])),
+		tied: design.tied === null ? null : (tied ?? false),
 	};
+	const counts = evaluateDesign(design, dimensions);
+	return { like: MIXTURE.like, design, dimensions, counts };
 }
 
 const asksForMixture = (given: ReadonlyMap<string, string>): boolean =>
@@ -173,9 +180,9 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		: (decodeKeys(keys, design, data.files as FormatData) ?? undefined);
 	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
-	const possibleMixture = asMixture(i, dimensions);
-	const mixture = asksForMixture(entriesOf(text)) ? possibleMixture : null;
-	const asked = mixture ? evaluateDesign(mixture.design, mixture.dimensions) : counts;
+	const canMix = hasMixture(i, design);
+	const mixture = canMix && asksForMixture(entriesOf(text)) ? asMixture(dimensions) : null;
+	const asked = mixture?.counts ?? counts;
 	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
 	const broken = [...asked.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isOtherHead = dimensions.tied !== own.tied;
@@ -189,7 +196,7 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		: [];
 	const edited = {
 		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache, ignored },
-		...{ possibleMixture, mixture, opened, total: asked.total },
+		...{ canMix, mixture, opened, total: asked.total },
 	};
 	const made = (template: Template, letters: Letters) => {
 		const model = instantiate(template, { ...letters, ...restated?.letters });
