@@ -133,7 +133,7 @@ export function EditPanel({
 								the cache differ.
 							</p>
 						)}
-						{notes.length > 0 && (
+						{notes.length > 0 && !broken.length && (
 							<p class="edit-note">Results of the last valid config:</p>
 						)}
 						{!broken.length && (
