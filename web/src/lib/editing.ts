@@ -9,7 +9,7 @@ import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { change } from "./state";
 import { readRestated } from "./restated";
-import { instantiate, ownLetters, variantOf, type Letters, type Template } from "./template";
+import { instantiate, variantOf, type Letters, type Template } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
 export const Original = createContext<ModelData | null>(null);
@@ -211,7 +211,7 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)
 			throw new Error(`at most ${grouped(MAX_DRAWN_LAYERS)} layers are drawn`);
 		const template = templateOf(templates[i]!, isOtherHead, mixture !== null);
-		const model = made(template, knownLetters(i, dimensions, own));
+		const model = made(template, knownLetters(template, design, dimensions));
 		lastSound.set(i, model);
 		return { ...edited, model, unfollowed: "" };
 	} catch (error) {
@@ -230,12 +230,13 @@ function templateOf(own: Template, isOtherHead: boolean, isMixture: boolean): Te
 	return found;
 }
 
-/** The values of the template's letters; one that it does not have may not change. */
-function knownLetters(i: number, now: Dimensions, own: Dimensions): Record<string, bigint> {
-	const known = ownLetters(templates[i]!);
-	return Object.fromEntries(
-		Object.entries(now.values).filter(
-			([letter, n]) => letter in known || n !== own.values[letter],
-		),
+/** The values of the template's letters; one that it does not follow may not change. */
+function knownLetters({ own: letters, fixed }: Template, design: Design, now: Dimensions): Letters {
+	const own = editedDimensions(design, "").values;
+	const unknown = design.letters.find(
+		({ letter }) =>
+			now.values[letter] !== own[letter] && (!(letter in letters) || fixed.includes(letter)),
 	);
+	if (unknown) throw new Error(`a page does not follow ${unknown.key}`);
+	return Object.fromEntries(Object.entries(now.values).filter(([letter]) => letter in letters));
 }

@@ -383,9 +383,9 @@ def _choose(
     """Yield a tensor once for each choice that a recipe makes for its copies, in so many layers."""
     first = x.leaves[0]
     # or the number of other blocks, as of adapters or of layers of a tower
-    experts = int(first.copies)
+    experts = as_number(first.copies)
     if not x.kind:
-        yield _ChosenTensor(x, Choice(None), layers, times, int(first.copies))
+        yield _ChosenTensor(x, Choice(None), layers, times, experts)
         return
     chosen: dict[tuple[MatrixFormat | None, str, int], list[int]] = {}
     for layer in layers if recipe.patterns else layers[:1]:

@@ -578,7 +578,8 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
         # one wide matrix holds several shared experts where its width is a multiple of an expert's
         # in the tree
         of_experts = set(width.atoms) <= set(wide.atoms) and int(wide) % int(width) == 0
-        count, shared_width = int(wide) // int(width) if of_experts else 1, wide
+        count = as_number(Expr.const(wide).exact_div(width)) if of_experts else 1
+        shared_width = wide
     return FFNFacts(
         kind=activation_name(expert),
         layers=0,

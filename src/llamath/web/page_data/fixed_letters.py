@@ -11,7 +11,7 @@ from ...analysis.graph.recorder import record
 from ...core.blocks import MoE
 from ...core.expr import Expr, Power
 from ...core.latent_attention import LatentAttention
-from ...core.tree import Block, Weight, fold, fold_blocks
+from ...core.tree import Block, Weight, fold_blocks
 from ...model import FamilyModel
 
 _EXTENSIONS, _FAMILIES = "llamath.core.extensions.", "llamath.families."
@@ -20,9 +20,9 @@ _CHOSEN = ("key_heads", "state_groups", "top_k")
 
 
 def fixed_letters(model: FamilyModel) -> list[str]:
-    """Return the letters that not all data follow: those of numbers and choices of experts, of
-    counted shared experts, of partly rotated heads, of scores and latent vectors with a factor of
-    their own, of the groups of a state, of a table of positions, and of blocks of few families.
+    """Return the letters that not all data follow: those of numbers and choices of experts that a
+    format names, of partly rotated heads, of scores and latent vectors with a factor of their own,
+    of the groups of a state, of a table of positions, and of blocks of few families.
     """
     nodes = [x for _, x in record(model.tree).nodes()]
     blocks = list(fold_blocks(model.tree))
@@ -35,7 +35,7 @@ def fixed_letters(model: FamilyModel) -> list[str]:
             for x in nodes
             if x.op is rope and not Expr.const(x.attributes["rope"].dim).symbols
         ),
-        *(y for x in moes for y in (x.experts.n, x.top_k)),
+        *(y for x in moes for y in (x.experts.n, x.top_k) if _names_experts(model)),
         *(x.scale.base for x in transforms if isinstance(x.scale, Power)),
         *(n for x in blocks for n in _ranks_with_factors(x.block)),
         *(n for x in blocks for n in _numbers_of_extension(x.block)),
@@ -43,8 +43,13 @@ def fixed_letters(model: FamilyModel) -> list[str]:
     ]
     if any(type(x.block).__module__.startswith(_EXTENSIONS) for x in blocks):
         return sorted({*model.count.formula.letters, *model.config.key_by_symbol})
-    symbols = {y for x in numbers for y in Expr.const(x).symbols}
-    return sorted(symbols.union(*map(_counts_of_shared, moes)))
+    return sorted({y for x in numbers for y in Expr.const(x).symbols})
+
+
+def _names_experts(model: FamilyModel) -> bool:
+    """Whether the format of the weights is chosen for each expert by its name."""
+    recipe = model.weight_format.recipe
+    return recipe is not None and recipe.names_experts
 
 
 def _numbers_of_extension(block: Block) -> Iterator[int]:
@@ -59,16 +64,3 @@ def _ranks_with_factors(block: Block) -> tuple[int, ...]:
         return ()
     downs = (x for x in (block.q_down, block.kv_down) if x is not None)
     return tuple(n for x in downs for n in x.weight.shape)
-
-
-def _counts_of_shared(moe: MoE) -> frozenset[str]:
-    """Return the letters in the width of shared experts that are a number of them."""
-    dimensions = _dimensions(moe.shared)
-    products = (x.symbols for x in dimensions if len(x.symbols) > 1)
-    others = (x.symbols for x in _dimensions(moe.experts[0]))
-    return frozenset().union(*products).difference(*others)
-
-
-def _dimensions(block: Block | None) -> list[Expr]:
-    weights = [] if block is None else fold(block)
-    return [Expr.const(n) for x in weights for n in x.weight.shape]

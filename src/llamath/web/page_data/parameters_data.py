@@ -151,7 +151,7 @@ def _weight_bytes(
             yield _WeightBytes(outside, key, None, weight.total, weight.codec, weight.bytes)
             continue
         own = {id(x): x for x in (part_of_layer[i] for i in weight.layers)}
-        each = weight.bytes * (int(weight.leaf.copies) // len(weight.layers))
+        each = weight.bytes * _copies_in_layer(weight.leaf, len(weight.layers), own.values())
         if len(weight.layers) == sum(x.times for x in own.values()):
             for part in own.values():
                 total = each * part.times
@@ -161,6 +161,13 @@ def _weight_bytes(
             _WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes)
             for i in weight.layers
         )
+
+
+def _copies_in_layer(leaf: Folded, num_layers: int, parts: Iterable[_Part]) -> int:
+    """Return how often a layer has a weight of several layers, in letters where they say it."""
+    copies = int(leaf.copies) // num_layers
+    own = (x for part in parts for x in part.leaves if _key(part, x)[0] == leaf.pattern)
+    return next((as_number(x.copies) for x in own if int(x.copies) == copies), copies)
 
 
 def _stored_bytes(model: CheckpointModel, parts: Sequence[_Part]) -> Iterator[_WeightBytes]:

@@ -37,7 +37,7 @@ def _record_route_by_token(
 def _describe_route(node: Node) -> str:
     moe, choice = (
         node.attributes["moe"],
-        (f"top {int(node.shape[-1])} of {int(node.inputs[0].shape[-1]):,} experts"),
+        f"top {Expr.const(node.shape[-1])} of {Expr.const(node.inputs[0].shape[-1]):,} experts",
     )
     groups = (
         f", from the best {moe.expert_groups.kept} of {moe.expert_groups.groups} groups"
