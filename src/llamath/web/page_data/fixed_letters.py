@@ -39,7 +39,12 @@ def fixed_letters(model: FamilyModel) -> list[str]:
         *(x.scale.base for x in transforms if isinstance(x.scale, Power)),
         *(n for x in blocks for n in _ranks_with_factors(x.block)),
         *(n for x in blocks for n in _numbers_of_extension(x.block)),
-        *(getattr(x.block, name) for x in blocks for name in _CHOSEN if hasattr(x.block, name)),
+        *(
+            getattr(x.block, name)
+            for x in blocks
+            for name in _CHOSEN
+            if hasattr(x.block, name) and not isinstance(x.block, MoE)
+        ),
     ]
     if any(type(x.block).__module__.startswith(_EXTENSIONS) for x in blocks):
         return sorted({*model.count.formula.letters, *model.config.key_by_symbol})
