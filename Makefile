@@ -57,7 +57,7 @@ test: $(VENV)/.oracles $(VENV)/.engine browser compiler
 
 test-fast: $(VENV)/.oracles $(VENV)/.engine compiler
 	@$(BIN)/python -m llamath.native.library_cache || true
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST)
 
 test-all: $(VENV)/.oracles $(VENV)/.engine browser compiler
 	@$(BIN)/python -m llamath.native.library_cache || true
