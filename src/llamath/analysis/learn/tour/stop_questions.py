@@ -68,7 +68,7 @@ class _Reason(NamedTuple):
 
 _REASONS = {
     "token": _Reason(
-        "with n bits there are 2ⁿ ids: one bit less is too few for V, and one more is not needed",
+        "with b bits there are 2ᵇ ids: one bit less is too few for V, and one more is not needed",
         "with so few bits two tokens would have one id",
         "fewer bits are enough for V ids",
     ),
@@ -126,7 +126,7 @@ _REASONS = {
     "cache": _Reason(
         "each number that is kept takes two bytes, and every token has its own",
         "this leaves out some of what is kept, or counts one byte for each number",
-        "this is more than one layer keeps of one token",
+        "this counts more than what one layer keeps of one token",
     ),
     "products": _Reason(
         "each weight is multiplied once and added once: two FLOPs",
@@ -183,6 +183,7 @@ class _Asking:
             "does this stop add to the count, in all layers together?",
             adds,
             hint=f"the weights of {format_list(names, 8)}{times}",
+            why=f"They are the weights of {format_list(names, 8)}{times}.",
             mistakes=(
                 instead(
                     COUNT_SO_FAR,
@@ -236,7 +237,7 @@ class _Asking:
                 bits,
                 "bits",
                 (f"2^{bits - 1} = {1 << (bits - 1):,} ids are fewer than V", bits - 1),
-                ("this is the number of tokens; with n bits there are 2ⁿ ids", vocabulary),
+                ("this is the number of tokens; with b bits there are 2ᵇ ids", vocabulary),
             )
         elif name == "embedding":
             width = Expr.const(study.width)
