@@ -626,7 +626,7 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
     assert answer(tab, "600,000").endswith("keys after a token's own are masked")
     assert answer(tab, "499,500") == "Not right: a token reads its own key, too"
     assert answer(tab, "500,500") == "Right"
-    assert tab.inner_text(".tour-why").endswith("until a window is full.")
+    assert tab.inner_text(".tour-why").endswith("each further one reads one more.")
     go_and_ask("embedding", "shape")
     assert answer(tab, "V d").endswith("a token reads one of its rows")
     assert answer(tab, "d") == "Not right: this is one token"

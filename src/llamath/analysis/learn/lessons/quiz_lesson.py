@@ -49,7 +49,7 @@ _REASONS = {
     "context/double": "No weight has a side as long as the context.",
     "bytes/bf16": "A byte has 8 bits.",
     "bytes/q4_0": "Each block stores a scale as well: 4.5 bits for each weight, not 4.",
-    "cache/token": "Each layer keeps keys and values of its KV heads, and each number takes two bytes.",
+    "cache/token": "Each layer keeps keys and values of its KV heads, two bytes for each number.",
     "cache/context": "Each token has a cache of its own, up to the window where a layer has one.",
     "cache/batch": "Each sequence has a cache of its own.",
     "flops/token": "Each weight of a matrix is multiplied and added once; the embedding is looked "
