@@ -224,7 +224,7 @@ def test_all_places_name_the_smallest_hardware(browser: Any, tmp_path: Path, slu
         assert heading == f"{NUMBERS[count]} {re.sub(SIZE, '', title)}"
         chosen = tab.locator("#hardware .cell[aria-pressed=true]")
         assert chosen.get_attribute("data-fit") == f"{smallest.device.name} {count}"
-        assert "the least memory" in chosen.get_attribute("aria-label")
+        assert "with memory to spare" in chosen.get_attribute("aria-label")
         assert smallest.device.common in tab.text_content("#hardware")
         where = f"{f'{count} × ' if count > 1 else ''}{smallest.device.title}"
         assert tab.text_content("#hardware .verdict .sub").endswith(f" fits on {where}")
@@ -351,7 +351,7 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
             assert ("does not fit" in label) != ("tokens per second" in label), name
         assert (
             sum(
-                "the least memory of common GPUs that runs it" in label
+                "the smallest of common GPUs that runs it with memory to spare" in label
                 for _, label in texts.values()
             )
             == 1
@@ -439,9 +439,11 @@ def test_speed_that_stands_still_is_explained(browser: Any, tmp_path: Path) -> N
 
 
 def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
-    for slug in ("llama-3.1-405b", "deepseek-v3"):
+    for slug, count in (("llama-3.1-405b", 8), ("deepseek-v3", 4)):
         with Tab(browser, tmp_path, page_of(slug)) as tab:
-            assert " fits on 4 × " in tab.text_content("#hardware .verdict .sub")
+            if slug == "llama-3.1-405b":
+                assert "Just fits 4 × MI300X, 190.8 of 192.0 GiB each" in tab.text_content(".runs")
+            assert f" fits on {count} × " in tab.text_content("#hardware .verdict .sub")
             tab.click("#mode [data-value=train]")
             assert (
                 tab.locator("#memory td.lacking").count()

@@ -221,6 +221,7 @@ def test_parts_of_an_edited_model_are_counted_anew(tab: Any) -> None:
 def test_link_chooses_exercises_and_says_what_is_foreign(tab: Any) -> None:
     for link, keys, said in (
         ("llama-3-8b,1-3,7", ["1", "2", "3", "7"], []),
+        ("llama-3-8b,7,1-3", ["7", "1", "2", "3"], []),
         ("Llama 3 8B,10", ["10"], []),
         ("2", ["2"], []),
         ("mixtral-8x7b,2", ["2"], ["“mixtral-8x7b”", "this page is about Llama 3 8B"]),
@@ -234,6 +235,9 @@ def test_link_chooses_exercises_and_says_what_is_foreign(tab: Any) -> None:
         wait_until_drawn(tab)
         options = tab.locator(".quiz option").all_text_contents()
         assert [x.removeprefix("Exercise ") for x in options if "Exercise" in x] == keys, link
+        total = len(keys) if len(keys) < 10 else len(options)
+        assert len(options) == total and f"0 of {total} right" in tab.text_content(".quiz-place")
+        assert len(keys) == 10 or f"1 of {total}" in tab.text_content(".quiz-card .eyebrow")
         text = " ".join(tab.locator(".quiz-wrong").all_text_contents())
         assert all(x in text for x in said) and bool(said) == bool(text), link
     for log in ("p99-1", "x", "1-", "3-<b>_p1-V*d", "_".join(["1-5"] * 900), "1-" + "9" * 500):

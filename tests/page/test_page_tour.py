@@ -560,9 +560,10 @@ def test_typed_answers_are_judged(tab: Any) -> None:
     go_to(tab, "#tour=4")
     assert tab.get_attribute(".tour-asked", "data-question") == "weights"
     assert answer(tab, "2516582") == (
-        "Not right: 320 times too small. Right: the weights of q, k, v, times the layers that have them."
+        "Not right: 320 times too small. They are the weights of q, k, v, times the layers that have them."
     )
-    assert answer(tab, "805306360") == "Not right: off by −8"
+    assert answer(tab, "805306360") == "Not right: about right, but not exact: off by −8"
+    assert answer(tab, "813000000").endswith("about right, but not exact: 0.9 % too large")
     assert "805,306,368" not in tab.text_content(BAR)
     for wrong, reason in (
         ("25,165,824", "this is one layer; Llama 3 8B has 32"),
@@ -577,7 +578,7 @@ def test_typed_answers_are_judged(tab: Any) -> None:
         ("805,502,976", "the linear layers of Llama 3 8B have no biases here: weights alone"),
     ):
         assert answer(tab, wrong) == f"Not right: {reason}"
-    for wrong in ("", "d +", "d^99", "q", "((d", "1" * 99, "d/2", "<b>"):
+    for wrong in ("", "d +", "d^99", "q", "((d", "1" * 99, "d/0", "9^999", "<b>"):
         assert "Right" not in answer(tab, wrong)
     rounded = "Right, rounded; exactly 805,306,368"
     for right, verdict in (
@@ -592,7 +593,10 @@ def test_typed_answers_are_judged(tab: Any) -> None:
         ("L·(H·h·d + 2·K·h·d)", "Right"),
         ("L (d d + 2K h d)", "Right"),
         ("32x6144x4096", "Right"),
-        ("L*d^2*3/2", "Not a number"),
+        ("L*d^2*3/2", "Right"),
+        ("= 0.75·L·d²·2", "Right"),
+        ("-(−1610612736)/2", "Right"),
+        ("32(4 096² + 2 × 1'024 × 4_096)", "Right"),
     ):
         assert answer(tab, right).startswith(verdict), right
     assert answer(tab, "L (d d + 2K h d)") == "Right"
@@ -614,7 +618,7 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
         go_to(tab, f"#tour={names.index(stop) + 1}")
         assert tab.locator(".tour-asked input").count() == 1, "each stop asks"
     go_and_ask("token", "shape")
-    assert answer(tab, "V").endswith("with n bits there are 2ⁿ ids")
+    assert answer(tab, "V").endswith("with b bits there are 2ᵇ ids")
     assert answer(tab, "16") == "Not right: 2^16 = 65,536 ids are fewer than V"
     assert answer(tab, "17") == "Right"
     go_and_ask("softmax", "shape")
@@ -622,7 +626,7 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
     assert answer(tab, "600,000").endswith("keys after a token's own are masked")
     assert answer(tab, "499,500") == "Not right: a token reads its own key, too"
     assert answer(tab, "500,500") == "Right"
-    assert tab.inner_text(".tour-why").endswith("until a window is full.")
+    assert tab.inner_text(".tour-why").endswith("each further one reads one more.")
     go_and_ask("embedding", "shape")
     assert answer(tab, "V d").endswith("a token reads one of its rows")
     assert answer(tab, "d") == "Not right: this is one token"

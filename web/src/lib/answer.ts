@@ -1,5 +1,6 @@
-// An answer that is typed: a number in full, one rounded with a suffix or exponent, or an expression of letters.
-import { value, type Expression, type Variables } from "./expressions";
+// An answer that is typed: a number in full, one rounded with a suffix or exponent, or an expression
+// of numbers and letters.
+import type { Variables } from "./expressions";
 
 const MAX_LENGTH = 200;
 /** No number of a model has more digits. */
@@ -23,7 +24,9 @@ function suffixFactor(suffix: string, unit: string): bigint | undefined {
 	const power = POWERS[letter!] ?? (letter === "" ? 0 : undefined);
 	return isKnown && power !== undefined ? (isBinary ? 1024n : 1000n) ** BigInt(power) : undefined;
 }
-const TOKEN = /\s*(?:(\d{1,3}(?:[,_']\d{3})+(?!\d)|\d+)|([A-Za-z][\w′']*)|([-+−*×·⋅()^]))/y;
+const TOKEN =
+	/\s*(?:((?:\d{1,3}(?:[,_' \u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)|([A-Za-z][\w′']*)|(\*\*|[-+−*×·⋅/÷^()]))/y;
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 /** A number, and the half of its last digit by which it is rounded; of one in full that is 0. */
 export interface Answer {
@@ -34,7 +37,17 @@ export interface Answer {
 	digits: number;
 }
 
-const exact = (n: bigint): Answer => ({ scaled: 2n * n, half: 0n, unit: 2n, digits: 0 });
+/** A numerator and a denominator, which is positive. */
+type Fraction = [bigint, bigint];
+
+const exact = (n: bigint, unit = 1n): Answer => ({ scaled: n, half: 0n, unit, digits: 0 });
+
+const LARGEST = 2n ** 1024n;
+/** A fraction of numbers that are not too large, and whose denominator is not 0. */
+function bounded(n: bigint, of: bigint): Fraction | null {
+	if (of === 0n || n > LARGEST || n < -LARGEST || of > LARGEST || of < -LARGEST) return null;
+	return of < 0n ? [-n, -of] : [n, of];
+}
 
 /** Of a number alone, such as 16,777,216 or 16.8M. */
 function parseNumber(text: string, unit: string): Answer | null {
@@ -65,52 +78,69 @@ function lettersIn(word: string, letters: readonly string[]): string[] | null {
 	return rest ? [longest, ...rest] : null;
 }
 
-/** Of sums, products and powers of numbers and letters. */
-function parseExpression(text: string, letters: readonly string[]): Expression | null {
+/** Of sums, products, quotients and powers of numbers and letters, as a fraction. */
+function parseExpression(text: string, letters: Variables<bigint>): Fraction | null {
 	const tokens: string[] = [];
-	text = text.replace(/(\d\s*)x(?=\s*\d)/g, "$1×");
+	text = text
+		.replace(/[⁰¹²³⁴⁵⁶⁷⁸⁹]+/g, (x) => `^${[...x].map((y) => SUPERSCRIPTS.indexOf(y)).join("")}`)
+		.replace(/([\d)]\s*)[xX](?=\s*[\d(])/g, "$1×");
 	for (TOKEN.lastIndex = 0; TOKEN.lastIndex < text.length;) {
 		const match = TOKEN.exec(text);
 		if (!match) return null;
-		tokens.push(match[1]?.replace(/[,_']/g, "") ?? match[2] ?? match[3]!);
+		tokens.push(match[1]?.replace(/[^\d.]/g, "") ?? match[2] ?? match[3]!);
 	}
+	const names = Object.keys(letters);
 	let depth = 0;
-	const take = (signs: string) =>
+	const take = (...signs: string[]) =>
 		tokens[0] !== undefined && signs.includes(tokens[0]) ? tokens.shift()! : "";
-	const sum = (): Expression | null => {
+	const sum = (): Fraction | null => {
 		let found = product();
-		for (let sign; found !== null && (sign = take("+-−"));) {
+		for (let sign; found && (sign = take("+", "-", "−"));) {
 			const other = product();
-			found = other === null ? null : ["+", found, sign === "+" ? other : ["*", -1, other]];
+			const [a, b] = found;
+			found =
+				other && bounded(a * other[1] + (sign === "+" ? b : -b) * other[0], b * other[1]);
 		}
 		return found;
 	};
-	const product = (): Expression | null => {
+	const product = (): Fraction | null => {
 		let found = power();
-		while (found !== null && (take("*×·⋅") || /^[A-Za-z(]/.test(tokens[0] ?? ""))) {
+		for (let sign; found;) {
+			sign = take("*", "×", "·", "⋅", "/", "÷");
+			if (!sign && !/^[A-Za-z(]/.test(tokens[0] ?? "")) break;
 			const other = power();
-			found = other === null ? null : ["*", found, other];
+			if (!other) return null;
+			const [a, b] = sign === "/" || sign === "÷" ? [other[1], other[0]] : other;
+			found = bounded(found[0] * a, found[1] * b);
 		}
 		return found;
 	};
-	const power = (): Expression | null => {
+	const power = (): Fraction | null => {
 		const base = atom();
-		// of a number or a letter alone, so that it stays small
-		if (typeof base === "object" || !take("^")) return base;
-		const n = Number(tokens.shift());
-		if (!(Number.isInteger(n) && n >= 1 && n <= 64)) return null;
-		return n === 1 ? base : ["*", ...Array<Expression>(n).fill(base)];
+		if (!base || !take("^", "**")) return base;
+		const n = tokens.shift() ?? "";
+		if (!/^\d{1,3}$/.test(n)) return null;
+		let found: Fraction | null = [1n, 1n];
+		for (let i = 0; found && i < Number(n); i++)
+			found = bounded(found[0] * base[0], found[1] * base[1]);
+		return found;
 	};
-	const atom = (): Expression | null => {
+	const atom = (): Fraction | null => {
 		const token = tokens.shift() ?? "";
-		if (token === "(") {
+		if (token === "(" || token === "-" || token === "−") {
 			if (++depth > MAX_DEPTH) return null;
-			const found = sum();
-			return take(")") ? found : null;
+			const found = token === "(" ? sum() : power();
+			if (token === "(") return take(")") ? found : null;
+			return found && [-found[0], found[1]];
 		}
-		if (/^\d/.test(token)) return token.length > MAX_DIGITS ? null : token;
-		const found = /^[A-Za-z]/.test(token) ? lettersIn(token, letters) : null;
-		return !found ? null : found.length > 1 ? ["*", ...found] : found[0]!;
+		if (/^[\d.]/.test(token)) {
+			const [whole, fraction = ""] = token.split(".");
+			return token.length > MAX_DIGITS
+				? null
+				: [BigInt(whole! + fraction), 10n ** BigInt(fraction.length)];
+		}
+		const found = /^[A-Za-z]/.test(token) ? lettersIn(token, names) : null;
+		return found && [found.reduce((a, x) => a * letters[x]!, 1n), 1n];
 	};
 	const found = sum();
 	return tokens.length ? null : found;
@@ -118,12 +148,12 @@ function parseExpression(text: string, letters: readonly string[]): Expression |
 
 /** Null if the text is no number and no expression of these letters. */
 export function parseAnswer(text: string, letters: Variables<bigint>, unit = ""): Answer | null {
-	const written = text.trim();
+	const written = text.trim().replace(/^[=≈~]\s*/, "");
 	if (written.length > MAX_LENGTH) return null;
 	const number = parseNumber(written, unit);
 	if (number) return number;
-	const found = parseExpression(written, Object.keys(letters));
-	return found === null ? null : exact(value(found, letters));
+	const found = parseExpression(written, letters);
+	return found && exact(...found);
 }
 
 /** Whether a number is the answer, and not only rounds to it. */

@@ -39,15 +39,24 @@ export interface Verdict {
 	mistake?: string;
 }
 
+/** A number that is nearly right is told how much is missing, others how many times. */
+const NEAR = 1.05;
+
 /** How far a number is from the answer. */
-function distance({ scaled, half, unit }: Answer, answer: bigint): string {
+function distance({ scaled, half, unit, digits }: Answer, answer: bigint): string {
 	const off = scaled - answer * unit;
-	if (half === 0n && answer > 1000n && (off < 0n ? -off : off) * 1000n < answer * unit)
-		return `off by ${off > 0n ? "+" : ""}${grouped(off / unit)}`;
+	const size = off < 0n ? -off : off;
+	if (half === 0n && answer > 1000n && size * 1000n < answer * unit && size >= unit)
+		return `about right, but not exact: off by ${off > 0n ? "+" : ""}${grouped(off / unit)}`;
+	if (half > 0n && digits < 2 && size <= half)
+		return "about right, but rounded to one digit: two or more are needed";
 	if (answer <= 0n || scaled <= 0n) return "";
 	const [a, b] = off > 0n ? [scaled, answer * unit] : [answer * unit, scaled];
 	const ratio = Number((a * 1000n) / b) / 1000;
-	return `${threeDigits(ratio)} times too ${off > 0n ? "large" : "small"}`;
+	const side = off > 0n ? "large" : "small";
+	return ratio < NEAR
+		? `about right, but not exact: ${threeDigits(Math.max(100 * (ratio - 1), 0.1))} % too ${side}`
+		: `${threeDigits(ratio)} times too ${side}`;
 }
 
 const MOST_PRODUCTS = 16;
@@ -94,15 +103,11 @@ function partOf(given: Answer, form: Expression, letters: Variables<bigint>): st
 	return "";
 }
 
-/** A sentence as the end of another one; letters of dimensions stay. */
-const inSentence = (text: string) =>
-	text.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
-
 /** What is wrong with a number that no known mistake gives. */
 function reasonOf(given: Answer, answer: bigint, { kind, off, why }: Question): string {
 	const far = distance(given, answer);
-	if (far.startsWith("off")) return far;
-	if (!off) return far ? `${far}. Right: ${inSentence(why)}` : why;
+	if (far.startsWith("about")) return far;
+	if (!off) return far ? `${far}. ${why}` : why;
 	const says = off[given.scaled > answer * given.unit ? 1 : 0];
 	return kind === "shape" || !far ? says : `${far}; ${says}`;
 }
@@ -113,7 +118,7 @@ export function judge(model: ModelData, question: Question, text: string): Verdi
 	if (!given)
 		return {
 			isRight: false,
-			says: `Not a number: write 16,777,216, 16.8M, or a product of ${Object.keys(letters).join(", ")}`,
+			says: `Not understood: write 16,777,216, 16.8M, or an expression with + − · / ^, brackets and ${Object.keys(letters).join(", ")}`,
 		};
 	const answer = value(question.form, letters);
 	if (isAnswer(given, answer))

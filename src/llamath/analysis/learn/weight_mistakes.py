@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from ...core.expr import Expr
 from .account import Account, Product
@@ -152,8 +152,57 @@ def _all_layers(study: Study, account: Account) -> Account | None:
     return account.each(lambda x: x.with_factor("layers", L))
 
 
+def _layers_of(account: Account) -> Mapping[str, Sequence[Product]]:
+    """Return the products of each weight in the layers, one for each kind of layers; empty where
+    one weight is in more layers than another, since no layer has all of them then.
+    """
+    found: dict[str, list[Product]] = {}
+    for x in account.products:
+        if x.factor("layers") is not None:
+            found.setdefault(x.path, []).append(x)
+    counts = {sum(int(x.factor("layers") or 0) for x in same) for same in found.values()}
+    return found if len(counts) == 1 else {}
+
+
+def _one_layer(*, of_all: bool) -> Change:
+    """Count one layer, of the first kind, where all layers have the weights or where some have."""
+
+    def change(study: Study, account: Account) -> Account | None:
+        found = _layers_of(account)
+        count = sum(map(_layer_count, next(iter(found.values()), ())))
+        if not found or (count == study.tree.layers.n) is not of_all:
+            return None
+        first = {id(same[0]) for same in found.values()}
+        return account.each(
+            lambda x: (
+                x
+                if x.factor("layers") is None
+                else x.with_factor("layers", 1)
+                if id(x) in first
+                else None
+            )
+        )
+
+    return change
+
+
 def _shift_layers(step: int) -> Change:
-    return _factor("layers", lambda _study, n: int(n) + step if int(n) + step > 0 else None)
+    """Count one layer more or less, of the kind that has most."""
+
+    def change(_study: Study, account: Account) -> Account | None:
+        found = _layers_of(account)
+        most = {id(max(same, key=_layer_count)) for same in found.values()}
+        if not found or any(_layer_count(x) + step < 1 for x in account.products if id(x) in most):
+            return None
+        return account.each(
+            lambda x: x.with_factor("layers", _layer_count(x) + step) if id(x) in most else x
+        )
+
+    return change
+
+
+def _layer_count(x: Product) -> int:
+    return int(x.factor("layers") or 0)
 
 
 def _untie(_study: Study, account: Account) -> Account | None:
@@ -349,8 +398,7 @@ WEIGHT_MISTAKES = (
         kinds=_WEIGHTS,
         bits=2,
         change=_drop(lambda x: _GATE(x) and _is_mlp(x)),
-        sentence="the gate is left out, as in an MLP of two matrices; this one has three: gate, up "
-        "and down",
+        sentence="the gate is left out, as in an MLP without one; it is a matrix like up",
         made_in="“A hypothetical 405B”",
     ),
     Mistake(
@@ -395,8 +443,16 @@ WEIGHT_MISTAKES = (
         is_convention=True,
         kinds=(*_HEADED, "flops"),
         bits=2,
-        change=_factor("layers", lambda _study, _n: 1),
+        change=_one_layer(of_all=True),
         sentence="this is one layer; {model} has {L}",
+    ),
+    Mistake(
+        name="one layer of some",
+        is_convention=True,
+        kinds=(*_HEADED, "flops"),
+        bits=2,
+        change=_one_layer(of_all=False),
+        sentence="this is one layer; several of the {L} layers of {model} have these weights",
     ),
     Mistake(
         name="all layers for one",
@@ -412,7 +468,7 @@ WEIGHT_MISTAKES = (
         kinds=_HEADED,
         bits=4,
         change=_shift_layers(-1),
-        sentence="one layer is missing: layers 0 to {L} − 1 are {L} layers",
+        sentence="one layer is missing: the first one is layer 0, and counts like the others",
     ),
     Mistake(
         name="one layer too many",
@@ -420,7 +476,7 @@ WEIGHT_MISTAKES = (
         kinds=_HEADED,
         bits=4,
         change=_shift_layers(1),
-        sentence="this is one layer too many: {model} has {L}; embedding and head are no layers",
+        sentence="this is one layer too many; embedding and head are no layers",
     ),
     Mistake(
         name="head forgotten",

@@ -115,6 +115,8 @@ export const GPUS = data.gpus as Gpu[];
 export const FIT = data.fit as {
 	/** The bytes of a GPU that are left: a model fits where they are not negative. */
 	left: Expression;
+	/** Those of the share that may be planned with: hardware is recommended where they are not. */
+	headroom: Expression;
 	/** Of a stage, by `width`, `stream`, `vocab` and TP. */
 	activations: Expression;
 	logits: Expression;
@@ -123,7 +125,7 @@ export const FIT = data.fit as {
 	rounded: Expression;
 	/**
 	 * The smallest hardware first: of each number of GPUs, groups of equally large ones, which are
-	 * places in GPUS. The first group in which a model fits has the smallest; it is the fastest.
+	 * places in GPUS. The first group in which a model fits with headroom has the smallest; it is the fastest.
 	 */
 	smallest: [count: Digits, groups: number[][]][];
 	/** The numbers of GPUs over which a model is split, and the context of a model that states none. */

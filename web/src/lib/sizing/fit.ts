@@ -7,6 +7,7 @@ import type { ModelData } from "../data";
 import { FIT, GPUS, sizesOf, type Gpu, type Sizes } from "./data";
 import {
 	chosenDtypes,
+	headroomOf,
 	leftOf,
 	MemoryLimit,
 	memoryPerGpu,
@@ -124,14 +125,38 @@ export class Fitter {
 		return { split: least, fits: false };
 	}
 
-	/** The smallest hardware that runs the model, by the library's order. */
+	/** The smallest hardware that runs the model with headroom, else without, by the library's order. */
 	get smallest(): Cell | null {
-		return (this.found ??= { cell: this.findSmallest() }).cell;
+		this.roomy ??= { cell: this.findSmallest((x) => this.hasHeadroom(x.gpu, x.count)) };
+		return this.roomy.cell ?? this.tightest;
 	}
 
-	private found: { cell: Cell | null } | undefined;
+	/** The smallest hardware that the model fits. */
+	get tightest(): Cell | null {
+		return (this.fitting ??= { cell: this.findSmallest(() => true) }).cell;
+	}
 
-	private findSmallest(): Cell | null {
+	private roomy: { cell: Cell | null } | undefined;
+	private fitting: { cell: Cell | null } | undefined;
+
+	/** The fewest of a GPU that run it with headroom, else without; of none that do, the most. */
+	fewest(gpu: Gpu): string {
+		const counts = this.sizes.gpus.map((x) => x.count);
+		return (
+			counts.find((x) => this.hasHeadroom(gpu, x)) ??
+			counts.find((x) => this.choose(gpu, x).fits) ??
+			counts.at(-1)!
+		);
+	}
+
+	private hasHeadroom(gpu: Gpu, count: string): boolean {
+		const { split, fits } = this.choose(gpu, count);
+		if (!fits) return false;
+		const { total } = memoryPerGpu(this.of(split, count).sized).mostLoaded.values;
+		return headroomOf({ total }, BigInt(gpu.memory)) >= 0n;
+	}
+
+	private findSmallest(suits: (x: Cell) => boolean): Cell | null {
 		const { unsupported } = chosenDtypes(this.sizes, this.state).dtype;
 		const isKnown = (count: string) => this.sizes.gpus.some((x) => x.count === count);
 		for (const [count, groups] of FIT.smallest.filter((x) => isKnown(x[0])))
@@ -139,7 +164,8 @@ export class Fitter {
 				const fitting = group
 					.map((i) => GPUS[i]!)
 					.filter((x) => !unsupported.includes(x.name) && this.choose(x, count).fits)
-					.map((x) => this.cell(x, count));
+					.map((x) => this.cell(x, count))
+					.filter(suits);
 				const speedOf = (x: Cell) => x.decode ?? Number(x.gpu.bandwidth);
 				if (fitting.length)
 					return fitting.reduce((a, x) => (speedOf(x) > speedOf(a) ? x : a));
@@ -275,9 +301,8 @@ export interface FitVerdict {
 	maxBatch: bigint | null;
 }
 
-/** Whether less than 2 % of the memory is left, which a driver or another program may take. */
-export const fitsBarely = ({ fits, total, memory }: FitVerdict) =>
-	fits && total * 100n > memory * 98n;
+/** Whether it fits without headroom, of which a driver or another program may take a part. */
+export const fitsBarely = (x: FitVerdict) => x.fits && headroomOf(x, x.memory) < 0n;
 
 /** The exact answer for the chosen GPUs, in the split of the settings. */
 export function verdict(sized: Sized, gpu: Gpu): FitVerdict {

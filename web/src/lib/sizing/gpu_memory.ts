@@ -395,6 +395,9 @@ const approximateLeft = bindApproximately(FIT.left, {});
 /** The bytes that are left on a GPU. */
 export const leftOf = ({ total }: Pick<StageMemory, "total">, memory: bigint): bigint =>
 	value(FIT.left, { memory, total });
+/** Those that are left of what may be planned with. */
+export const headroomOf = ({ total }: Pick<StageMemory, "total">, memory: bigint): bigint =>
+	value(FIT.headroom, { memory, total });
 
 /**
  * Compares memory exactly: in floating point where the two are far apart, else in whole numbers.

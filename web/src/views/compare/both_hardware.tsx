@@ -15,11 +15,7 @@ export function BothHardware() {
 	const smallest = fitters.map((x) => x.smallest);
 	const chosen = chosenHardware(sizesOf(data.models[0]!), state);
 	const rows = shownGpus(chosen.gpu, smallest).map((gpu) =>
-		fitters.map((fitter) => {
-			const counts = fitter.sizes.gpus.map((x) => x.count);
-			const count = counts.find((x) => fitter.choose(gpu, x).fits) ?? counts.at(-1)!;
-			return fitter.cell(gpu, count);
-		}),
+		fitters.map((fitter) => fitter.cell(gpu, fitter.fewest(gpu))),
 	);
 	const found = data.models.map((x, i) => {
 		const least = smallest[i];
@@ -30,7 +26,7 @@ export function BothHardware() {
 			id="hardware"
 			topic="What hardware do they need?"
 			title={found.join(", ")}
-			lead={`How many of each GPU run each model, at ${grouped(state.context)} tokens: the fewest that hold it, how many sequences fit there, and the upper bound of decode speed.`}
+			lead={`How many of each GPU run each model, at ${grouped(state.context)} tokens: the fewest with a tenth of the memory to spare, how many sequences fit there, and the upper bound of decode speed.`}
 		>
 			<HardwareMatrix
 				rows={rows}

@@ -9,6 +9,7 @@ import { useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
 import {
 	chosenHardware,
+	fitterOf,
 	settings,
 	verdict,
 	GPU_SETTINGS,
@@ -253,19 +254,16 @@ function MeasureRow({ measure }: { measure: Measure }) {
 }
 
 /**
- * The decode ceiling of both on the fewest GPUs of one kind that hold each; no speed of what does
+ * The decode ceiling of both on the fewest GPUs of one kind that run each; no speed of what does
  * not fit.
  */
 function Speeds({ at, context }: { at: SizingSettings; context: string }) {
 	const { gpu } = chosenHardware(sizesOf(data.models[0]!), at);
 	const rows = data.models.map((model) => {
-		const counts = sizesOf(model).gpus.map((x) => x.count);
-		for (const gpus of counts) {
-			const sized = settings(model, { ...at, gpus, tp: "" });
-			if (verdict(sized, gpu).fits)
-				return { model, gpus, sized, pass: speedLimits(sized, gpu).passes[0]! };
-		}
-		return { model, gpus: counts.at(-1)!, sized: null, pass: null };
+		const gpus = fitterOf(sizesOf(model), at).fewest(gpu);
+		const sized = settings(model, { ...at, gpus, tp: "" });
+		const pass = verdict(sized, gpu).fits ? speedLimits(sized, gpu).passes[0]! : null;
+		return { model, gpus, sized, pass };
 	});
 	return (
 		<ul class="speeds">
@@ -276,7 +274,7 @@ function Speeds({ at, context }: { at: SizingSettings; context: string }) {
 						<>
 							decodes at most{" "}
 							<NumberButton
-								derive={() => limitDerivation(sized!, pass, "rate")}
+								derive={() => limitDerivation(sized, pass, "rate")}
 								label={`decode ceiling of ${model.name}`}
 							>{`${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`}</NumberButton>{" "}
 							on {gpus} × {gpu.title}

@@ -46,7 +46,7 @@ export function RunsOn({ model }: { model: ModelData }) {
 function RunsOnHardware({ model }: { model: ModelData }) {
 	const state = useAppState("context", "batch", "dtype", "kv");
 	const sizes = sizesOf(model);
-	const { smallest } = fitterOf(sizes, state);
+	const { smallest, tightest } = fitterOf(sizes, state);
 	const [load, speed] = hardwareLoad(model, state, smallest);
 	const beyond = beyondContext(model, state.context);
 	const least = factsOf(model).weights.at(-1)!;
@@ -56,7 +56,12 @@ function RunsOnHardware({ model }: { model: ModelData }) {
 	return (
 		<a class="runs" href="#hardware">
 			<span>
-				<small>{smallest?.gpu.common ? "Runs on, of common GPUs" : "Runs on"}</small>
+				<small>
+					{smallest && fitsBarely(verdictOn(model, state, smallest))
+						? "Just runs on"
+						: "Runs on"}
+					{smallest?.gpu.common && ", of common GPUs"}
+				</small>
 				<strong>
 					{smallest
 						? hardwareName(smallest)
@@ -79,7 +84,12 @@ function RunsOnHardware({ model }: { model: ModelData }) {
 							: `Holds ${longestContext(model, state, smallest)}`}
 					</small>
 				)}
-				{smaller && (!smallest || hardwareName(smaller) !== hardwareName(smallest)) && (
+				{tightest && !isSame(tightest, smallest) && (
+					<small>
+						Just fits {hardwareName(tightest)}, {usedMemory(model, state, tightest)}
+					</small>
+				)}
+				{smaller && !isSame(smaller, smallest) && (
 					<small>
 						In {least.name}: {hardwareName(smaller)}
 					</small>
@@ -90,22 +100,27 @@ function RunsOnHardware({ model }: { model: ModelData }) {
 	);
 }
 
+const isSame = (x: Cell, y: Cell | null) => !!y && hardwareName(x) === hardwareName(y);
+
 const verdictOn = (model: ModelData, state: HardwareState, { gpu, split, count }: Cell) =>
 	verdict(sizedIn(sizesOf(model), state, split, count), gpu);
 
 function usedMemory(model: ModelData, state: HardwareState, smallest: Cell): string {
-	const found = verdictOn(model, state, smallest);
-	const { total, memory } = found;
+	const { total, memory } = verdictOn(model, state, smallest);
 	const [used, all] = [total, memory].map((x) => (Number(x) / 2 ** 30).toFixed(1));
-	const just = fitsBarely(found) ? "just " : "";
-	return `${just}${used} of ${all} GiB${smallest.count === "1" ? "" : " each"}`;
+	return `${used} of ${all} GiB${smallest.count === "1" ? "" : " each"}`;
 }
 
+/** The context that it has memory for, and what the model's own would take if that is longer. */
 function longestContext(model: ModelData, state: HardwareState, smallest: Cell): string {
-	const { own, stated } = sizesOf(model);
+	const sizes = sizesOf(model);
+	const { own, stated } = sizes;
 	const { maxContext } = verdictOn(model, state, smallest);
+	const full = `its full context of ${shortTokens(own)}`;
+	const onFull = stated && fitterOf(sizes, { ...state, context: BigInt(own) }).smallest;
+	const isEnough = maxContext === null || maxContext >= BigInt(own);
+	if (onFull && !isSame(onFull, smallest))
+		return `${isEnough ? full : `up to ${grouped(maxContext)} tokens`}; ${isEnough ? "with memory to spare" : full}: ${hardwareName(onFull)}`;
 	if (maxContext === null) return "any context";
-	return stated && maxContext >= BigInt(own)
-		? `its full context of ${shortTokens(own)}`
-		: `up to ${grouped(maxContext)} tokens`;
+	return stated && isEnough ? full : `up to ${grouped(maxContext)} tokens`;
 }

@@ -113,8 +113,9 @@ export function HardwareSection({ model }: { model: ModelData }) {
 					{smallest?.gpu.common && (
 						<p class="caption">
 							Chosen among common GPUs, which clouds rent or Steam's hardware survey
-							lists: the fewest GPUs, then the smallest, then the fastest.{" "}
-							{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
+							lists: the fewest GPUs that leave a tenth of their memory free, then the
+							smallest, then the fastest. {shortTitle(smallest.gpu)} is{" "}
+							{smallest.gpu.common}.
 						</p>
 					)}
 					{plateau && <p class="caption plateau">{plateau}</p>}

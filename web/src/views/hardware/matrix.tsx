@@ -79,7 +79,7 @@ function CellContent({
 						</>
 					)}
 				</small>
-				{isSmallest && <em>smallest</em>}
+				{isSmallest && <em>best fit</em>}
 			</>
 		);
 	}
@@ -185,7 +185,7 @@ export function HardwareMatrix({
 											data-cell={`${i} ${j}`}
 											data-fit={`${gpu.name} ${cell.count}`}
 											aria-pressed={isChosen}
-											aria-label={`${isCounted ? `${heads[j]}, ` : ""}${describe(cell, context)}${isSmallest ? `; the least memory ${gpu.common && "of common GPUs "}that runs it` : ""}`}
+											aria-label={`${isCounted ? `${heads[j]}, ` : ""}${describe(cell, context)}${isSmallest ? `; the smallest ${gpu.common && "of common GPUs "}that runs it with memory to spare` : ""}`}
 											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
 											onKeyDown={(event) => move(event, i, j)}
 											onClick={() =>

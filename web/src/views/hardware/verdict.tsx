@@ -81,6 +81,8 @@ export function Verdict({ model }: { model: ModelData }) {
 				cache, {state.batch === 1n ? "1 sequence" : `${grouped(state.batch)} sequences`} of{" "}
 				{grouped(state.context)} tokens
 				{count !== "1" && `, ${splitName(sized.split)}`}.
+				{fitsBarely(found) &&
+					" Less than a tenth is left, of which drivers and other programs take a part."}
 			</p>
 			{fits && (
 				<p data-sizing="fits">

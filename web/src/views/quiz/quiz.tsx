@@ -18,7 +18,7 @@ import { grouped, percent } from "../../lib/format";
 import { useGuide } from "../../lib/guide";
 import { lettersOf } from "../../lib/question";
 import { parseLayer } from "../../lib/settings";
-import { change, state as appState, useAppState } from "../../lib/state";
+import { change, useAppState } from "../../lib/state";
 import { IS_PHONE } from "../../lib/use_media";
 import { fill } from "../plate/plate_model";
 import {
@@ -59,10 +59,7 @@ export function WithQuiz({ model, children }: { model: ModelData; children: Comp
 	useLayoutEffect(() => {
 		if (!quiz) return;
 		change({ tour: null, zoom: "" }, true);
-		// a link that names exercises begins with them
-		const isLink = appState.quiz.includes(",") || /^\d/.test(appState.quiz);
-		const first = isLink ? quiz.items.findIndex((x) => !x.part) : 0;
-		go(nextOpen(quiz, Math.max(0, first) - 1));
+		go(nextOpen(quiz, -1));
 	}, [isOn]);
 	const asking = useMemo(
 		(): Asking | null => quiz && { quiz, at: Math.min(at, quiz.items.length - 1), go },
@@ -212,7 +209,7 @@ function Bar({ quiz, at, go }: Asking) {
 						</span>
 					)}
 				</output>
-				<Sum quiz={quiz} />
+				{items[0]!.part && <Sum quiz={quiz} />}
 				<Score quiz={quiz} />
 				{quiz.chosen.length > 0 && <Teachers quiz={quiz} />}
 			</div>
@@ -236,7 +233,7 @@ function Card({
 	const id = useId();
 	const { question, part } = item;
 	const letters = lettersOf(quiz.model, question);
-	const parts = quizOf(quiz.model).parts.length;
+	const place = quiz.items.filter((x) => !x.part).indexOf(item) + 1;
 	return (
 		<form
 			class="quiz-card"
@@ -248,8 +245,8 @@ function Card({
 		>
 			<p class="eyebrow">
 				{part
-					? `Part ${item.key.slice(1)} of ${parts}: ${part.name}`
-					: `Exercise ${item.key} of ${quizOf(quiz.model).exercises.length}`}
+					? `Part ${item.key.slice(1)} of ${quizOf(quiz.model).parts.length}: ${part.name}`
+					: `Exercise ${item.key === `${place}` ? "" : `${item.key}, `}${place} of ${quiz.chosen.length}`}
 			</p>
 			<label for={id}>{question.text}</label>
 			<span class="quiz-field">
@@ -419,7 +416,13 @@ function Score({ quiz }: { quiz: Quiz }) {
 	);
 }
 
-/** A link to some of the exercises, without what was answered here. */
+/** The same in another order, of a second sheet for neighbours. */
+function shuffled(list: readonly number[]): number[] {
+	const keyed = list.map((x): [number, number] => [Math.random(), x]);
+	return keyed.toSorted((a, b) => a[0] - b[0]).map((x) => x[1]);
+}
+
+/** A link to some of the exercises, in some order, without what was answered here. */
 function Teachers({ quiz }: { quiz: Quiz }) {
 	const { model, chosen } = quiz;
 	const { id } = quizOf(model);
@@ -446,6 +449,15 @@ function Teachers({ quiz }: { quiz: Quiz }) {
 				onClick={() => copyText(link, "the link to the exercises")}
 			>
 				Copy the link
+			</button>
+			<button
+				type="button"
+				class="button"
+				data-quiz-go="shuffle"
+				disabled={wrong.length > 0}
+				onClick={() => setText(asRanges(shuffled(readLink(model, text).chosen)))}
+			>
+				Another order
 			</button>
 			<p class="caption">
 				{wrong.join(" ") || (

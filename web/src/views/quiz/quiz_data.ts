@@ -38,8 +38,15 @@ export interface Item {
 	part: Part | null;
 }
 
-/** Which exercises a link asks for, and what in it this page has not. */
-export function readLink(model: ModelData, link: string): { chosen: number[]; wrong: string[] } {
+/** Which exercises a link asks for, in its order; without any, all. */
+interface Link {
+	chosen: number[];
+	isNamed: boolean;
+	/** What in it this page has not. */
+	wrong: string[];
+}
+
+export function readLink(model: ModelData, link: string): Link {
 	const { id, exercises } = quizOf(model);
 	const count = exercises.length;
 	const wrong: string[] = [];
@@ -62,8 +69,9 @@ export function readLink(model: ModelData, link: string): { chosen: number[]; wr
 			wrong.push(`${quoted(word)}: the exercises are 1 to ${count}.`);
 		for (let n = Math.max(1, first); n <= Math.min(last, count); n++) chosen.add(n);
 	}
+	const isNamed = chosen.size > 0;
 	const all = Array.from({ length: count }, (_, i) => i + 1);
-	return { chosen: chosen.size ? all.filter((n) => chosen.has(n)) : all, wrong };
+	return { chosen: isNamed ? [...chosen] : all, isNamed, wrong };
 }
 
 const quoted = (word: string) => `“${word || " "}”`;
@@ -138,18 +146,22 @@ export function useQuiz(model: ModelData): Quiz | null {
 	);
 }
 
-/** Of an edited model the parts alone are asked for: sentences have the numbers of its original. */
+/**
+ * The parts and all exercises, or the exercises that the link names; of an edited model the parts
+ * alone: sentences have the numbers of its original.
+ */
 function made(model: ModelData, link: string, log: string, isEdited: boolean): Quiz {
 	const { exercises, parts } = quizOf(model);
-	const { chosen: linked, wrong } = readLink(model, link);
+	const { chosen: linked, isNamed, wrong } = readLink(model, link);
 	const chosen = isEdited ? [] : linked;
+	const asked = isNamed && !isEdited ? [] : parts;
 	const judged = (question: Question, text: string): Verdict => {
 		const verdict = judge(model, question, text);
 		const isTold = isEdited && verdict.mistake;
 		return isTold ? { ...verdict, says: "Not right" } : verdict;
 	};
 	const items: Item[] = [
-		...parts.map((x, i) => ({ key: `p${i + 1}`, question: x, part: x })),
+		...asked.map((x, i) => ({ key: `p${i + 1}`, question: x, part: x })),
 		...chosen.map((n) => ({ key: `${n}`, question: exercises[n - 1]!, part: null })),
 	];
 	const all = new Map<string, Done>();

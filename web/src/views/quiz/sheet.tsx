@@ -57,10 +57,15 @@ function Lists({
 				{write(x)}
 			</li>
 		));
+	const parts = items.filter((x) => x.part);
 	return (
 		<>
-			<h3>Parts</h3>
-			<ol class="quiz-parts">{listed(items.filter((x) => x.part))}</ol>
+			{parts.length > 0 && (
+				<>
+					<h3>Parts</h3>
+					<ol class="quiz-parts">{listed(parts)}</ol>
+				</>
+			)}
 			<h3>Exercises</h3>
 			<ol>{listed(items.filter((x) => !x.part))}</ol>
 		</>
@@ -78,8 +83,12 @@ export function Sheet({ quiz }: { quiz: Quiz }) {
 		<div class="quiz-sheet">
 			<div class="quiz-page">
 				{head("Count it yourself")}
-				<p class="quiz-line">
-					<small>name</small>
+				<p class="quiz-head">
+					{["name", "class", "date"].map((x) => (
+						<span key={x} class="quiz-line">
+							<small>{x}</small>
+						</span>
+					))}
 				</p>
 				<p class="quiz-letters">
 					{model.letters.map((x) => (

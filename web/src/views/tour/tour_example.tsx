@@ -38,8 +38,8 @@ export function StopExample({ stop, example }: { stop: TourStop; example: Exampl
 						{rows.map(([first, ...numbers]) => (
 							<tr key={first}>
 								<th scope="row">{first}</th>
-								{numbers.map((x) => (
-									<td class="n">{x}</td>
+								{columns.slice(1).map((_, i) => (
+									<td class="n">{numbers[i]}</td>
 								))}
 							</tr>
 						))}

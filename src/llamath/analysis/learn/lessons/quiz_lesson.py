@@ -34,6 +34,35 @@ _SPARE = (
 )
 """Those left out first where a model has more than ten."""
 
+_REASONS = {
+    "latent/cached": "A layer keeps the latent vector, and one rotary key that all heads share.",
+    "attention/group": "The query heads are shared out equally among the heads of keys and values.",
+    "attention/saved": "k and v have outputs for as many more heads, each with a weight for each "
+    "input.",
+    "experts/one": "An expert is an MLP: its matrices, and biases if it has some.",
+    "experts/active": "All is counted but the experts that a router does not choose.",
+    "windows/kept": "A layer with a window keeps its tokens, the others keep all.",
+    "recurrence/state": "A state does not depend on the number of tokens.",
+    "embedding/if-tied": "The table of the head goes, and all else stays.",
+    "total/tied-twice": "The table that both use is counted once more.",
+    "total/without-embeddings": "The tables that are looked up go, and all else stays.",
+    "context/double": "No weight has a side as long as the context.",
+    "bytes/bf16": "A byte has 8 bits.",
+    "bytes/q4_0": "Each block stores a scale as well: 4.5 bits for each weight, not 4.",
+    "cache/token": "Each layer keeps keys and values of its KV heads, two bytes for each number.",
+    "cache/context": "Each token has a cache of its own, up to the window where a layer has one.",
+    "cache/batch": "Each sequence has a cache of its own.",
+    "flops/token": "Each weight of a matrix is multiplied and added once; the embedding is looked "
+    "up, and norms are left out.",
+    "design/depth": "What is outside of the layers stays; the layers share the rest.",
+    "bytes/fits": "A GiB has 2³⁰ bytes, and each parameter takes two of them.",
+    "norms/all": "Each layer has its norms, and one more follows the last layer.",
+    "layer/matrices": "Vectors are left out: norms and biases.",
+    "total/blocks": "Embedding and head are left out.",
+    "embedding/both": "Each table has a row for each token of the vocabulary.",
+    "mlp/up": "Each of its outputs has a weight for each input.",
+}
+"""Why the answer is right, of questions whose hint is a formula."""
 
 _MOST_SIZES = 3
 """The sizes of one module, and the kinds of layers, that are asked for."""
@@ -64,8 +93,17 @@ def quiz_exercises(study: ModelStudy) -> tuple[Exercise, ...]:
     for spare in _SPARE:
         if len(asked) > QUESTIONS:
             asked.pop(spare, None)
-    chosen = list(asked.values())[:QUESTIONS]
-    return tuple(x.replace(id=f"quiz/{i}", core=True) for i, x in enumerate(chosen, 1))
+    chosen = list(asked.items())[:QUESTIONS]
+    return tuple(
+        x.replace(id=f"quiz/{i}", core=True, why=_reason(name, study, x.why))
+        for i, (name, x) in enumerate(chosen, 1)
+    )
+
+
+def _reason(name: str, study: ModelStudy, why: str) -> str:
+    if name == "cache/token" and study.latent is not None:
+        name = "latent/cached"
+    return _REASONS.get(name, why)
 
 
 def _answer(x: Exercise) -> int:

@@ -68,7 +68,7 @@ class _Reason(NamedTuple):
 
 _REASONS = {
     "token": _Reason(
-        "with n bits there are 2ⁿ ids: one bit less is too few for V, and one more is not needed",
+        "with b bits there are 2ᵇ ids: one bit less is too few for V, and one more is not needed",
         "with so few bits two tokens would have one id",
         "fewer bits are enough for V ids",
     ),
@@ -87,11 +87,21 @@ _REASONS = {
         "every two of the numbers that turn make a pair",
         "a pair has two numbers, and there are only those of one head",
     ),
+    "state": _Reason(
+        "every head, or every channel, has a state of its own, whose size no text changes",
+        "every head, or every channel, has a state of its own",
+        "one layer is asked for, and its state does not grow with the text",
+    ),
     "softmax": _Reason(
-        "the first token reads its own key alone, and each further one reads one more until a "
-        "window is full",
+        "the first token reads its own key alone, and each further one reads one more",
         "a token reads its own key and every one before it that the layer still sees",
         "keys after a token's own are masked",
+    ),
+    "masked window": _Reason(
+        "the first token reads its own key alone, and each further one reads one more until the "
+        "window is full",
+        "a token reads its own key and every one before it that the layer still sees",
+        "keys after a token's own are masked, and those older than the window",
     ),
     "window": _Reason(
         "the keys that it reads end with its own",
@@ -126,12 +136,18 @@ _REASONS = {
     "cache": _Reason(
         "each number that is kept takes two bytes, and every token has its own",
         "this leaves out some of what is kept, or counts one byte for each number",
-        "this is more than one layer keeps of one token",
+        "this counts more than what one layer keeps of one token",
     ),
     "products": _Reason(
         "each weight is multiplied once and added once: two FLOPs",
         "a multiplication and an addition are two FLOPs, for every weight of the matrices",
         "one token meets each weight of these matrices once",
+    ),
+    "conv": _Reason(
+        "each product is a multiplication and an addition: two FLOPs",
+        "a multiplication and an addition are two FLOPs, in every channel and for every token that "
+        "it mixes",
+        "one token is asked for, in one layer",
     ),
     "flops": _Reason(
         "each product is a multiplication and an addition: two FLOPs",
@@ -183,6 +199,7 @@ class _Asking:
             "does this stop add to the count, in all layers together?",
             adds,
             hint=f"the weights of {format_list(names, 8)}{times}",
+            why=f"They are the weights of {format_list(names, 8)}{times}.",
             mistakes=(
                 instead(
                     COUNT_SO_FAR,
@@ -223,9 +240,13 @@ class _Asking:
         study, name = self.study, stop.name
 
         def ask(
-            text: str, answer: Expr | int, unit: str, *mistakes: tuple[str, Expr | int | None]
+            text: str,
+            answer: Expr | int,
+            unit: str,
+            *mistakes: tuple[str, Expr | int | None],
+            reason: str = name,
         ) -> Exercise:
-            return self._ask(stop, "shape", text, _one(answer), unit, _REASONS[name], mistakes)
+            return self._ask(stop, "shape", text, _one(answer), unit, _REASONS[reason], mistakes)
 
         vocabulary = Expr.const(study.tree.vocab)
         if name == "token":
@@ -236,7 +257,7 @@ class _Asking:
                 bits,
                 "bits",
                 (f"2^{bits - 1} = {1 << (bits - 1):,} ids are fewer than V", bits - 1),
-                ("this is the number of tokens; with n bits there are 2ⁿ ids", vocabulary),
+                ("this is the number of tokens; with b bits there are 2ᵇ ids", vocabulary),
             )
         elif name == "embedding":
             width = Expr.const(study.width)
@@ -273,6 +294,14 @@ class _Asking:
                 ("a token reads its own key, too", unmasked - TOKENS),
                 ("these are all pairs, the masked ones, too", pairs),
                 ("this is half of all pairs; a token reads its own key, too", half),
+                reason="softmax" if max(reads) == TOKENS else "masked window",
+            )
+        elif name == "state" and (states := [x.state for x in study.caches if x.state is not None]):
+            yield ask(
+                "How many numbers are in the state of one layer, for one sequence?",
+                states[0],
+                "numbers",
+                ("a state does not grow with the tokens", states[0] * Expr("T", TOKENS)),
             )
         elif name == "window" and study.window is not None and study.window.max_lookback:
             size = study.window.max_lookback
@@ -325,14 +354,17 @@ class _Asking:
         if is_of_pairs:
             sides = [x for x in step.shape if int(x) != 1]
             answer = product(sides)
-            text = f"How many numbers does {name} give in one layer, for T = {TOKENS:,} tokens?"
+            text = (
+                f"How many numbers does the step {name} give in one layer, for T = {TOKENS:,} "
+                "tokens?"
+            )
             mistakes: list[tuple[str, int | None]] = [
                 ("this is one head, and each has its own", TOKENS * TOKENS),
                 ("this is one query, and each of the T tokens has one", answer // TOKENS),
             ]
         else:
             answer = product(_own(step.shape))
-            text = f"How many numbers does {name} give for each token?"
+            text = f"How many numbers does the step {name} give for each token?"
             table = answer * self.study.tree.vocab if step.kind == "lookup" else None
             mistakes = [
                 ("this is the whole table; a token reads one of its rows", table),
@@ -361,14 +393,23 @@ class _Asking:
             K, H = self.study.kv_heads, self.study.heads
             wide = None if K is None or H is None or K == H else int(account.value) // K * H
             says = f"keys and values of all query heads are kept here; there are {K} KV heads"
+            every = int(self.study.cache(1).value)
+            layers = every // int(account.value)
+            together = f"this is the cache of {layers} layers together, as the stop shows it"
             yield self._ask(
-                stop, "cache", text, account, "bytes", _REASONS["cache"], [(says, wide)]
+                stop,
+                "cache",
+                text,
+                account,
+                "bytes",
+                _REASONS["cache"],
+                [(together, every if layers > 1 else None), (says, wide)],
             )
 
     def _flops(self, stop: Stop) -> Iterator[Exercise]:
         steps = [x for x in self._steps(stop, self.next) if int(x.flops)]
         is_product = all(x.kind == "linear" for x in steps)
-        if not steps or (is_product and stop.name not in _PRODUCTS):
+        if not steps or stop.name == "state" or (is_product and stop.name not in _PRODUCTS):
             return
         names = format_list(dict.fromkeys(x.name.rpartition(".")[2] for x in steps))
         where = " in one layer" if stop.place.isdigit() else ""
@@ -376,13 +417,24 @@ class _Asking:
             f"How many FLOPs are spent on the products with {names} for a token{where}?"
             if is_product
             else f"How many FLOPs are spent on {names} for token T = {TOKENS:,}{where}?"
+            + self._latents(stop)
         )
         account = Account(
             products=tuple(Product(x.name, "flops", (("flops", _of_one(x.flops)),)) for x in steps)
         )
         mistakes = [("these are T tokens", int(account.value) * TOKENS)]
-        reason = _REASONS["products" if is_product else "flops"]
+        reason = _REASONS["products" if is_product else "conv" if stop.name == "conv" else "flops"]
         yield self._ask(stop, "flops", text, account, "FLOPs", reason, mistakes)
+
+    def _latents(self, stop: Stop) -> str:
+        """Return what latent attention multiplies once a text is decoded token by token."""
+        latent = self.study.latent
+        if latent is None or stop.name not in ("scores", "mix"):
+            return ""
+        size = f"r = {int(latent.kv_lora_rank)}"
+        if stop.name == "scores" and latent.rope_dim:
+            size += f" and p = {int(latent.rope_dim)}"
+        return f" Decoding meets the cached {size} numbers of each token in every head."
 
 
 NONE = Expr.const(0)

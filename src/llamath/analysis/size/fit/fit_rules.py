@@ -26,6 +26,14 @@ def left_of(memory: int, total: int) -> int:
     return memory - total
 
 
+def headroom_of(memory: int, total: int) -> int:
+    """Return the bytes that a GPU has left of nine tenths of its memory, the share that vLLM and
+    accelerate take; hardware is recommended where they are not negative, as what drivers, other
+    programs and fragments take is an estimate.
+    """
+    return left_of(floor_div(9 * memory, 10), total)
+
+
 def rounded_context(tokens: int) -> int:
     """Return a context as people give it: a multiple of 1,024, or of 256 below 4,096."""
     is_long = minimum(floor_div(tokens, 4096), 1)
@@ -40,7 +48,8 @@ def by_size(
     """Yield numbers of devices, and for each the devices in groups of equally large ones: common
     devices first, of them the fewest, in nodes of up to eight, then the least memory as sold.
 
-    The first group in which a model fits has the smallest hardware that runs it: its fastest.
+    The first group in which a model fits with headroom has the hardware that is recommended: its
+    fastest. Without any, it is the first group in which the model fits.
     """
     ordered, counts = sorted(among, key=lambda x: x.nominal), tuple(counts)
     for is_common in (True, False):

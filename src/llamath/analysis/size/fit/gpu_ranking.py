@@ -4,7 +4,7 @@ smallest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....hardware import Device, devices
@@ -16,7 +16,7 @@ from ....utils.record_type import Record
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import decode_limit, find_roof
-from .fit_rules import by_size, left_of
+from .fit_rules import by_size, headroom_of, left_of
 from .fit_words import format_sequences, split_text
 from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option, is_supported
@@ -57,6 +57,11 @@ class RankedGPU(Record):
         """The memory of all of them, as sold."""
         return self.count * self.device.nominal
 
+    @property
+    def has_headroom(self) -> bool:
+        """Return whether more is left than the model needs at least."""
+        return headroom_of(self.device.memory, self.total) >= 0
+
 
 class GPURanking(Report):
     """The GPUs that can run a model, smallest first, and those that cannot even in the largest
@@ -70,6 +75,7 @@ class GPURanking(Report):
     limit: int  # the longest context that is tried
     batch: int
     gpus: tuple[RankedGPU, ...]
+    with_headroom: tuple[RankedGPU, ...]  # each in the smallest number that has some
     too_small: tuple[str, ...]
     notes: tuple[str, ...] = ()
     # those of the notes that tell how the files differ from the model
@@ -121,9 +127,15 @@ class GPURanking(Report):
 
     @property
     def smallest(self) -> RankedGPU | None:
-        """The smallest hardware in the order of `by_size`, on which the format is supported."""
+        """The smallest hardware with headroom in the order of `by_size`, on which the format is
+        supported; without any, the smallest that fits.
+        """
+        roomy, fitting = (
+            [x for x in among if is_supported(x.device, self.dtype)]
+            for among in (self.with_headroom, self.gpus)
+        )
         return min(
-            (x for x in self.gpus if is_supported(x.device, self.dtype)),
+            roomy or fitting,
             key=lambda x: (not x.device.common, x.count, x.nominal, -x.decode_ceiling),
             default=None,
         )
@@ -143,7 +155,8 @@ class GPURanking(Report):
             yield Text(f"none, not even {most} of one kind in a node", apart=True)
         if (found := self.smallest) and found.device.common:
             option = gpus_option(found.count, found.device)
-            text = f"the smallest of common GPUs: {option}, {found.device.common}"
+            room = " with a tenth of the memory left" if found.has_headroom else ""
+            text = f"the smallest of common GPUs{room}: {option}, {found.device.common}"
             yield Text(text, apart=True)
         if self.too_small:
             names = format_list(self.too_small, _MAX_TOO_SMALL)
@@ -202,9 +215,10 @@ def rank_gpus(
         devices() if among is None else among,
     )
     chooser = LayoutChooser(calculator)
-    by_device = {x.name: _smallest_number(x, chooser, context, limit) for x in among}
+    by_device = {x.name: tuple(_numbers(x, chooser, context, limit)) for x in among}
     ranked = sorted(
-        (x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling)
+        (x[0] for x in by_device.values() if x),
+        key=lambda x: (x.nominal, x.count, -x.decode_ceiling),
     )
     return GPURanking(
         model=calculator.model,
@@ -214,23 +228,25 @@ def rank_gpus(
         limit=limit,
         batch=calculator.request.batch,
         gpus=tuple(ranked),
-        too_small=tuple(x.name for x in among if by_device[x.name] is None),
+        with_headroom=tuple(x[-1] for x in by_device.values() if x and x[-1].has_headroom),
+        too_small=tuple(x.name for x in among if not by_device[x.name]),
         notes=calculator.notes,
         checkpoint_notes=calculator.checkpoint_notes,
     )
 
 
 def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> RankedGPU | None:
-    """Return the smallest hardware that fits, in the order of `by_size`; None if 8 in a node do
-    not.
+    """Return the smallest hardware with headroom in the order of `by_size`, else the smallest that
+    fits; None if not even 8 in a node do.
 
-    It is one of those that `rank_gpus` returns, found without ranking the others.
+    It is the `smallest` of what `rank_gpus` returns, found without ranking the others.
     """
     chooser, context = LayoutChooser(calculator), calculator.context
     limit, weights = (
         max(int(calculator.tree.context or 0), context),
         sum(x.bytes for x in calculator.weights),
     )
+    fitting: list[RankedGPU] = []
     for count, groups in by_size(among, NODE_COUNTS):
         for group in groups:
             found = [
@@ -239,20 +255,23 @@ def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> Rank
                 if device.memory * count >= weights
                 and (x := _rank(device, count, chooser, context, limit)) is not None
             ]
-            if found:
-                return max(found, key=lambda x: x.decode_ceiling)
-    return None
+            if roomy := [x for x in found if x.has_headroom]:
+                return max(roomy, key=lambda x: x.decode_ceiling)
+            fitting = fitting or found
+    return max(fitting, key=lambda x: x.decode_ceiling, default=None)
 
 
-def _smallest_number(
+def _numbers(
     device: Device, chooser: LayoutChooser, context: int, limit: int
-) -> RankedGPU | None:
-    numbers = (
-        _rank(device, count, chooser, context, limit)
-        for count in NODE_COUNTS
-        if count <= device.node
-    )
-    return next((x for x in numbers if x is not None), None)
+) -> Iterator[RankedGPU]:
+    """Yield the numbers of a device that fit, up to the first one with headroom."""
+    for count in NODE_COUNTS:
+        if count <= device.node:
+            found = _rank(device, count, chooser, context, limit)
+            if found is not None:
+                yield found
+                if found.has_headroom:
+                    return
 
 
 def _rank(

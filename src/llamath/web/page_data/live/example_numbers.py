@@ -14,8 +14,9 @@ def softmax(scores: Sequence[float]) -> list[float]:
 
 
 def short(x: float) -> str:
-    """Return a number with two digits behind the point, a large one with one."""
-    return f"{x + 0.0:.{1 if abs(x) >= 10 else 2}f}".replace("-0.00", "0.00").replace("-", "−")
+    """Return a number with three digits, a small one with as many behind the point."""
+    written = f"{x:.{1 if abs(x) >= 10 else 2 if abs(x) >= 1 else 3}f}"
+    return written.replace("-", "−") if float(written) else "0"
 
 
 def list_numbers(numbers: Iterable[float]) -> str:

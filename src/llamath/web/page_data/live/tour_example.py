@@ -131,6 +131,7 @@ class _Example:
                         (self._key(i), percent(self.shares[i]), *map(short, found["values"][i]))
                         for i in self._most(_MIXED_KEYS)
                     ),
+                    self._others(_MIXED_KEYS),
                     ("all: y", "100 %", *map(short, x["mix"])),
                 ],
             ),
@@ -189,6 +190,14 @@ class _Example:
         for i in self._most(_SHOWN_KEYS):
             numbers = (short(products[i]), short(self.scores[i]))
             yield self._key(i), *numbers, percent(self.shares[i]), percent(sharp[i])
+        rest, share = self._others(_SHOWN_KEYS)
+        left = sum(sharp) - sum(sharp[i] for i in self._most(_SHOWN_KEYS))
+        yield rest, "", "", share, percent(left)
+
+    def _others(self, shown: int) -> tuple[str, str]:
+        """Return the number of the keys that are not shown, and what they share."""
+        share = 1 - sum(self.shares[i] for i in self._most(shown))
+        return f"{len(self.shares) - shown} others", percent(share)
 
 
 def _shown(token: str) -> str:

@@ -117,7 +117,7 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
     kept = found.get("recorded")
     columns: Sequence[str]
     if kept is None:
-        rows = [(name, numbers[:_SHOWN]) for name, numbers in found["rows"]]
+        rows = [(name, numbers[:_SHOWN]) for name, numbers in _named(found)]
         longest = max((x for _, x in rows), key=len)
         cells: Iterable[Sequence[str]] = [(name, *map(short, x)) for name, x in rows]
         says, columns = _SAYS.get(stop, ""), _places(longest)
@@ -136,10 +136,31 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
     }
 
 
+def _named(found: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[float]]]:
+    """Return the rows by the letters of the stop's formula: what is gated is y, what a product
+    reads is x, and what a result is added to the stream.
+    """
+    rows, product = list(found["rows"]), found.get("product")
+    gated = next((i for i, (x, _) in enumerate(rows) if x.startswith(("norm · ", "x · "))), None)
+    if gated is None:
+        return rows
+    name, numbers = rows[gated]
+    if name.startswith("x · "):
+        return [*rows[:gated], (f"y{name.removeprefix('x')}", numbers), *rows[gated + 1 :]]
+    rows[gated] = (f"y = {name}", numbers)
+    named = [(_LATER.get(x, x), y) for x, y in rows]
+    is_of_branch = product is not None and product["in"] == "x"
+    return [("x, normed", product["x"]), *named] if is_of_branch else named
+
+
+_LATER = {"out = W product": "out = W y", "x": "stream"}
+
+
 def _product(x: Mapping[str, Any]) -> str:
     terms = (f"{_sign(w)}{abs(w):g}·{_factor(y)}" for w, y in zip(x["row"], x["x"], strict=True))
     bias = f" {_sign(x['bias'])}{abs(x['bias']):g}" if x["bias"] else ""
-    return f"{x['of']}[0] = {' '.join(terms).removeprefix('+ ')}{bias} = {short(x['y'])}"
+    written = re.sub("^([+−]) ", lambda m: "−" if m[1] == "−" else "", " ".join(terms))
+    return f"{x['of']}[0] = {written}{bias} = {short(x['y'])}"
 
 
 def _sign(x: float) -> str:

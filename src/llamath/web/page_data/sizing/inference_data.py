@@ -16,6 +16,7 @@ from ....analysis.size.fit.fit_rules import (
     MAX_HALVINGS,
     WIDE_KV_DTYPES,
     by_size,
+    headroom_of,
     left_of,
     rounded_context,
 )
@@ -168,8 +169,10 @@ def fit_rules() -> dict[str, Any]:
     """
     known, every = _known_gpus(), (*GPU_COUNTS, *_MORE_GPUS)
     places = {x.name: i for i, x in enumerate(known)}
+    memory, needed = variable("memory"), variable("total")
     return {
-        "left": Expr.const(left_of(variable("memory"), variable("total"))).to_expression_json(),
+        "left": Expr.const(left_of(memory, needed)).to_expression_json(),
+        "headroom": Expr.const(headroom_of(memory, needed)).to_expression_json(),
         "rounded": Expr.const(rounded_context(TOKENS)).to_expression_json(),
         **_rules_of_a_stage(),
         "smallest": [
@@ -344,24 +347,32 @@ def _kv(name: str) -> dict[str, Any]:
 
 def hardware_of_all(models: Iterable[FamilyModel]) -> tuple[str, str]:
     """Return the GPU and the number of the smallest hardware that runs each of the models with one
-    sequence of the first one's context, else the default GPU in the largest number.
+    sequence of the first one's context: with headroom, else if they fit, else the default GPU in
+    the largest number.
     """
+    fitting: list[tuple[Device, int]] = []
     with unmarked():
         made = [next(kept_as(x))[1] for x in models]
         choosers, context = [LayoutChooser(x) for x in made], made[0].context
         for count, groups in by_size(_known_gpus(), NODE_COUNTS):
             for group in groups:
-                fitting = [
-                    gpu
-                    for gpu in group
-                    if all(is_supported(gpu, "" if x.stored else x.packer.name) for x in made)
-                    and all(
-                        total_of_fitting(x, gpu, count, context, 1) is not None for x in choosers
-                    )
-                ]
-                if fitting:
-                    return max(fitting, key=lambda x: x.bandwidth).name, str(count)
-    return DEFAULT_GPU, str(NODE_COUNTS[-1])
+                found = []
+                for gpu in group:
+                    if all(is_supported(gpu, "" if x.stored else x.packer.name) for x in made):
+                        each = [total_of_fitting(x, gpu, count, context, 1) for x in choosers]
+                        needed = [x for x in each if x is not None]
+                        if len(needed) == len(each):
+                            found.append((gpu, count, headroom_of(gpu.memory, max(needed)) >= 0))
+                roomy = [x[:2] for x in found if x[2]]
+                fitting = fitting or [x[:2] for x in found]
+                if roomy:
+                    return _fastest(roomy)
+    return _fastest(fitting) if fitting else (DEFAULT_GPU, str(NODE_COUNTS[-1]))
+
+
+def _fastest(among: Iterable[tuple[Device, int]]) -> tuple[str, str]:
+    gpu, count = max(among, key=lambda x: x[0].bandwidth)
+    return gpu.name, str(count)
 
 
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
