@@ -32,7 +32,7 @@ export function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixtur
 				</caption>
 				<thead>
 					<tr>
-						<th scope="col" />
+						<td />
 						<th scope="col">dense</th>
 						<th scope="col">with experts</th>
 					</tr>
