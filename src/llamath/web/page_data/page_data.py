@@ -198,7 +198,9 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     numbers that follow from its dimensions.
     """
     facts = fact_sheet(model)
-    unmarked_data = {  # columns as wide as their numbers, wrong numbers, and what was searched for
+    unmarked_data: dict[
+        str, Any
+    ] = {  # columns as wide as their numbers, wrong numbers, and what was searched for
         "design": build_design(model),
         "followed": followed_keys(model),
         "tour": list(_tour(model)),
@@ -227,7 +229,7 @@ def _encoded(
 ) -> dict[str, Any]:
     """Return the template of data, with what variants change in it."""
     template = marks.encode({"own data": data, **others})
-    encoded = template.pop("own data")
+    encoded: dict[str, Any] = template.pop("own data")
     changes = {
         name: changes_between({x: encoded[x] for x in y}, template.pop(name))
         for name, y in others.items()
