@@ -24,6 +24,8 @@ from hypothesis import settings
 from support.each_case import chosen
 from support.typed_commands import Answer, Typed
 
+# gguf imports it where it is installed, which takes half a second
+sys.modules["mistral_common"] = None  # type: ignore[assignment]
 gc.set_threshold(20_000, 20, 50)  # most garbage of tests is in no cycle
 
 settings.register_profile("llamath", deadline=None)  # no test depends on seconds
@@ -66,11 +68,14 @@ SLOW_FILES = {
     "test_tokenizers.py",
     "test_plan.py",
     "modules.md",
+    "python.md",
 }
 """Modules that `make test-fast` skips, in addition to tests marked as slow: Chromium, mypy and many
 processes. Modules that import torch or transformers, directly or through another module of the
 tests, are skipped without being listed."""
-HEAVY = frozenset({"accelerate", "compressed_tensors", "peft", "torch", "transformers"})
+HEAVY = frozenset(
+    {"accelerate", "compressed_tensors", "peft", "safetensors.torch", "torch", "transformers"}
+)
 TESTS = Path(__file__).parent
 _IMPORT = re.compile(
     r"^(?:import|from) ([\w.]+)(?: import ([^#\n(]*|\([^)]*\)))?|^(?:\w+ = )?pytest\.importorskip\(\"(\w+)",
@@ -126,8 +131,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out the small cases that were not asked for."""
+    """Leave out the small cases that were not asked for. Without the slow tests, nothing may
+    import torch or transformers.
+    """
     chosen[:] = filter(None, [config.getoption("--case")])
+    if config.option.markexpr == "not slow":
+        sys.modules.update(dict.fromkeys(HEAVY, None))  # type: ignore[arg-type]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

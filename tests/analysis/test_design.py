@@ -529,6 +529,7 @@ def test_habits_interpolate_published_sizes() -> None:
 # ---- the command
 
 
+@pytest.mark.slow
 def test_the_json_contract() -> None:
     output = json.loads(run("405B", "--json").stdout)
     assert (

@@ -75,6 +75,7 @@ def test_depth_with_any_vocabulary_is_no_claim() -> None:
     assert not llamath.explain(number, like="llama-3-8b").explained
 
 
+@pytest.mark.slow
 def test_remainder_that_nobody_knows_is_left_over() -> None:
     """jaxformer#3: CodeGen 6B and 4,096 more."""
     report = llamath.explain(7_064_217_600)
@@ -108,6 +109,7 @@ def test_claim_and_near_miss_are_told_apart() -> None:
     assert near["explained"] is False and near["candidates"][0]["likelihood"] == ""
 
 
+@pytest.mark.slow
 def test_exact_candidates_are_no_near_misses() -> None:
     """3,821,081,088 is Phi-3 mini with rotary frequencies, as a mistake or as a count."""
     report = llamath.explain(3_821_081_088)
@@ -116,17 +118,20 @@ def test_exact_candidates_are_no_near_misses() -> None:
     assert "by a mistake" in str(report) or "a guess: a mistake" in str(report)
 
 
+@pytest.mark.slow
 def test_files_of_2023_are_those_of_older_models() -> None:
     (found,) = (x for x in llamath.explain(403).candidates if "of 2023" in x.summary)
     assert found.base == "Llama 2 13B" and "Falcon3 10B" not in found.also
     assert not llamath.explain(403, like="falcon3-10b").candidates
 
 
+@pytest.mark.slow
 def test_replaced_size_is_a_number_in_the_formula() -> None:
     change = llamath.explain(4_651_551_744).candidates[0].terms[1]
     assert change.formula == "3·L·11008·d − 3·L·F·d"
 
 
+@pytest.mark.slow
 def test_unexplained_number_has_a_hint() -> None:
     assert "--like MODEL tries one model" in " ".join(run("7000000001").stdout.split())
     named = run("7000000001", "--like", "mamba-130m").stdout

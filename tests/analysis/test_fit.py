@@ -487,6 +487,7 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_format_without_kernels_is_noted() -> None:
     def noted(dtype: str, on: str) -> bool:
         report = llamath.fit("llama-3.1-8b", on=on, dtype=dtype)

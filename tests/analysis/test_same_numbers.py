@@ -101,6 +101,7 @@ def test_facts_are_those_of_other_reports(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-v3.2", "kimi-k2", "minimax-m2"])
+@pytest.mark.slow
 def test_name_of_the_own_dtype_is_the_own_dtype(name: str) -> None:
     """A recipe leaves other tensors in 16 bits than a scheme of the same name does."""
     model = model_of(name)

@@ -77,6 +77,7 @@ def check(fact: dict[str, Any], value: Any) -> None:
     assert not wanted or type(value) in wanted
 
 
+@pytest.mark.slow
 def test_torchtitan_has_each_key_and_value(reports: list[PlanReport]) -> None:
     known = facts("torchtitan")
     for _, text in written(reports, "torchtitan"):
@@ -170,6 +171,7 @@ def unrolled(stages: str) -> list[int]:
     return [x.count("t") for x in stages.split("|")]
 
 
+@pytest.mark.slow
 def test_torchrun_reads_its_command(reports: list[PlanReport]) -> None:
     from torch.distributed.run import get_args_parser
 

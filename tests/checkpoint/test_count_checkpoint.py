@@ -165,7 +165,10 @@ PLACES: dict[str, Callable[[Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("case", PLACES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(x, marks=[pytest.mark.slow] * (x == "Meta's")) for x in PLACES],
+)
 def test_any_checkpoint_can_be_counted(case: str, tmp_path: Path) -> None:
     path = PLACES[case](tmp_path / "tiny")
     report = count_as_json(path)

@@ -625,6 +625,7 @@ def files(draw: st.DrawFn) -> bytes:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(files())
+@pytest.mark.slow
 def test_accepted_files_equal_the_gguf_package(tmp_path: Path, data: bytes) -> None:
     outcome = attempt(data)
     if isinstance(outcome, FormatError) or any(

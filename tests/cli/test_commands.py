@@ -361,7 +361,11 @@ def test_model_args_are_a_model() -> None:
             "MFU 65.03% at 100,000 tokens/s on 8 GPUs",
         ),
         ("flops llama-3-8b", "forward 140.6 TFLOPs"),
-        ("trace llama-3-8b --context 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
+        pytest.param(
+            "trace llama-3-8b --context 4k",
+            "a prompt of 4,096 tokens, 65.88 TFLOPs",
+            marks=pytest.mark.slow,  # it runs in torch, without values
+        ),
         ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
         ("ls examples/tiny-llama", "21 tensors in 1 safetensors file, 67,972 bytes"),
         ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),

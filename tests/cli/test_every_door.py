@@ -23,10 +23,6 @@ from support.random_questions import (
 from support.serving import served
 from support.typed_commands import Typed
 
-pytest.importorskip("uvicorn")
-pytest.importorskip("mcp")
-from llamath.cli.mcp_server import call
-
 
 def of_function(question: Question) -> tuple[int, Any]:
     """Ask the function; return what the command exits with, and its JSON."""
@@ -41,6 +37,10 @@ def of_function(question: Question) -> tuple[int, Any]:
 @pytest.mark.slow
 def test_every_door_gives_one_answer(typed: Typed, request: pytest.FixtureRequest) -> None:
     """24 questions, and before a release 1,000."""
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("mcp")
+    from llamath.cli.mcp_server import call
+
     number = 1000 if request.config.getoption("--all") else 24
     codes: Counter[int] = Counter()
     with served([]) as place, asyncio.Runner() as loop:

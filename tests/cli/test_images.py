@@ -123,6 +123,7 @@ def test_more_image_tokens_than_the_context_are_refused(config: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_images_of_a_text_model_are_refused() -> None:
     for command in ("flops", "memory", "trace"):
         done = run(command, "llama-3-8b", "--images", "1x300")
@@ -147,6 +148,7 @@ def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
     assert run("trace", config, "hello", "--images", "1x300").exit_code == 2
 
 
+@pytest.mark.slow
 def test_images_of_counted_towers_are_refused_with_their_tokens(tmp_path: Path) -> None:
     tiny = json.loads(
         (Path(__file__).parent.parent / "tiny_multimodal" / "blip_2.json").read_text()

@@ -85,6 +85,7 @@ class Learner:
         return code, rest
 
 
+@pytest.mark.slow
 def test_a_learner_goes_through_a_lesson(state: Path) -> None:
     learner = Learner("attention")
     assert "Attention and grouped heads: Llama 3 8B" in learner.text and "1/5" in learner.text

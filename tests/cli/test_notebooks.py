@@ -57,6 +57,7 @@ def test_notebooks_are_clean_nbformat_4(path: Path) -> None:
     assert "Your turn" in "".join(cells(path, "markdown")) or path.stem == "find_the_mistake"
 
 
+@pytest.mark.slow
 def test_each_mistake_of_the_notebook_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     printed = run(FOLDER / "find_the_mistake.ipynb", capsys)
     verdicts = [x for x in printed if x.startswith("Not right")]

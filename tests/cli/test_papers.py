@@ -236,7 +236,10 @@ def test_every_picture_is_drawn_as_svg_and_png() -> None:
     }
 
 
-@pytest.mark.parametrize("line", PICTURES)
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(x, marks=[pytest.mark.slow] * x.startswith("trace")) for x in PICTURES],
+)
 def test_svg_says_how_it_was_drawn(typed: Typed, tmp_path: Path, line: str) -> None:
     target = tmp_path / "x.svg"
     assert typed(*line.split(), "--brief", f"--output={target}", "--force").status == 0

@@ -67,6 +67,7 @@ def check_text(svg: str, size: tuple[int, int]) -> None:
     assert [(a.text, b.text) for a, b in combinations(found, 2) if a.overlaps(b)] == []
 
 
+@pytest.mark.slow
 def test_text_of_presets_fits(request: pytest.FixtureRequest) -> None:
     step = 1 if request.config.getoption("--all") else 40
     for slug in dict.fromkeys([*UNUSUAL, *list(slugs())[::step]]):
@@ -167,6 +168,7 @@ def test_a_billion_layers_are_drawn_at_once() -> None:
     check_text(svg, (1200, 630))
 
 
+@pytest.mark.slow
 def test_numbers_and_formulas_of_any_size_fit() -> None:
     large = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 10**15)
     large |= {"num_hidden_layers": 10**9, "max_position_embeddings": 10**15, "head_dim": 64}
@@ -186,6 +188,7 @@ def png_size(path: Path) -> tuple[int, ...]:
     return struct.unpack(">II", path.read_bytes()[16:24])
 
 
+@pytest.mark.slow
 def test_files_have_the_size_of_the_format(typed: Typed, tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     for given, size in (

@@ -320,6 +320,7 @@ def run(*words: str) -> Result:
     return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, list(words))
 
 
+@pytest.mark.slow
 def test_on_this_equals_the_words_it_prints(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

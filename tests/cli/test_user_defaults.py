@@ -63,6 +63,7 @@ def test_defaults_reach_neither_json_nor_python_nor_programs(settings: Path) -> 
     assert "8,192" in captured.text and settings.name not in captured.notes
 
 
+@pytest.mark.slow
 def test_other_commands_and_other_questions_ignore_defaults(settings: Path) -> None:
     for words in (("count", "gpt2"), ("models", "olmo"), ("flops", "gpt2"), ("trace", "gpt2")):
         assert settings.name not in run(*words).stderr

@@ -44,6 +44,7 @@ def test_gallery_models_are_found_by_name_and_id() -> None:
                 assert found == by_id, name
 
 
+@pytest.mark.slow
 def test_refused_models_are_those_of_no_preset() -> None:
     names = [x.name for x in REFUSED_MODELS] + [x.public_id for x in REFUSED_MODELS]
     assert len(set(map(catalog.normalize_name, names))) == len(names)

@@ -297,6 +297,7 @@ def test_presets_are_sorted_and_chosen_by_kind() -> None:
         (("gemma",), {"on": "3060-12gb+4090"}),
     ],
 )
+@pytest.mark.slow
 def test_presets_that_fit_are_those_of_fit(
     words: tuple[str, ...], asked: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
@@ -335,6 +336,7 @@ def fit_or_none(preset: str, **asked: Any) -> FitReport | None:
         return None
 
 
+@pytest.mark.slow
 def test_slow_presets_come_last_and_unknown_speed_is_said() -> None:
     """At 20 GB/s, a model of more than some 4 GB is slower than one reads."""
     slow = llamath.models("llama-3", on="mem=48GiB bw=20GB/s")

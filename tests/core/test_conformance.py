@@ -40,6 +40,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(("name", "kind"), FILES.items())
+@pytest.mark.slow
 def test_rows_are_as_the_schema_says(name: str, kind: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((conformance.FOLDER / "schema.json").read_text())
@@ -67,6 +68,7 @@ def test_rows_of_models_are_current() -> None:
 
 
 @pytest.mark.parametrize("kind", predictions.KINDS)
+@pytest.mark.slow
 def test_predictions_are_current(kind: str) -> None:
     found = [x for x in prediction_tables.rows() if x["kind"] == kind]
     assert found

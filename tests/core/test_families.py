@@ -78,6 +78,7 @@ def test_model_type_is_declared_once() -> None:
         declared.add(["mistral"], 2)
 
 
+@pytest.mark.slow
 def test_refused_types_are_not_built() -> None:
     assert not REFUSED.keys() & FAMILIES.import_all().keys()
     assert not {x for x in REFUSED if find_wrapper(x).family is not None}

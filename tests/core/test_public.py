@@ -87,6 +87,7 @@ def map_of_functions() -> dict[str, dict[str, str]]:
     return groups
 
 
+@pytest.mark.slow
 def test_help_is_a_map_of_all_functions() -> None:
     help_text = "import llamath; help(llamath)"
     shown = subprocess.run(

@@ -148,6 +148,7 @@ def repeated_defaults(trees: list[ast.Module], defaults: set[tuple[str, object]]
     ]
 
 
+@pytest.mark.slow
 def test_no_help_and_no_default_is_written_twice() -> None:
     fields = {id(y): (x, y) for c in settings_classes() for x, y in c.described.items()}.values()
     helps = Counter(y.help for _, y in fields)

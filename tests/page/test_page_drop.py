@@ -706,6 +706,25 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     assert not tab.locator(".edit-note").count() and tab.text_content("h1") == "Llama 3 8B"
 
 
+def test_a_config_with_another_head_has_the_whole_page(tab: Any, tmp_path: Path) -> None:
+    """And one that is no model is refused by what is said first."""
+    model = llamath.load("llama-3.2-1b")
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(dict(model.config.data)))
+    assert drop(tab, path)["wrong"] is None
+    assert tab.text_content("h1") == "small" and "tied head" in tab.inner_text(".facts")
+    assert f"{model.parameters.total:,}" in tab.text_content(".hero")
+    assert not tab.locator(".stale, .edit-note").count()
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps({**model.config.data, "num_attention_heads": 15}))
+    tab.set_input_files("#file-input", str(bad))
+    tab.wait_for_selector(".edit-status .broken")
+    says = "num_key_value_heads should divide num_attention_heads"
+    assert tab.text_content(".status-line") == f"bad.json is no model: {says}"
+    assert says in tab.text_content(".edit-status") and tab.locator(".stale").count() == 1
+    tab.click("#edit >> text=Close")
+
+
 HOSTILE_VALUES: dict[str, list[Any]] = {
     "max_position_embeddings": [10**400, -1, 0, 1.5, "8192", [8192], {"__proto__": 1}, True],
     "rope_theta": [1e300, -1, 0, "x", [], {"constructor": 1}, False],
@@ -808,6 +827,7 @@ ANSWERS = {
     ),
     "cut.safetensors": (safetensors_file('{"w":' + entry() + "}", 7), "the file is 9 bytes short"),
     "empty.gguf": (b"", "it is an empty file"),
+    "broken.json": (b'{"a": 1,\n "b"', "expected : at line 2 column 5, found its end"),
     "picture.json": (b"\x89PNG\r\n\x1a\n", "it is a picture, not JSON"),
 }
 

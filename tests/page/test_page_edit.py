@@ -12,6 +12,7 @@ import pytest
 
 import llamath
 from llamath.analysis.understand.diff.model_diff import diff
+from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.loading import load
 from support.browser_page import Tab, at_widths, browser, go_to, shown_text, wait_until_drawn
 from support.page_models import page_of
@@ -29,7 +30,7 @@ def tab(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
 def causes(tab: Any) -> list[tuple[str, int]]:
     """The causes that the waterfall shows, with their numbers."""
     rows = tab.evaluate(
-        """() => [...document.querySelectorAll("#edit tr:not(.total)")].map((row) =>
+        """() => [...document.querySelectorAll("#edit tr:not(.total, .mixture-layer *)")].map((row) =>
         [row.querySelector("th")?.textContent, row.querySelector("td.n")?.textContent])"""
     )
     return [
@@ -153,15 +154,27 @@ def test_each_edit_is_one_step_of_back(tab: Any) -> None:
     assert total(tab) == 8_030_261_248 and tab.locator("#edit").count() == 1
 
 
-def test_what_pictures_cannot_follow_is_said(tab: Any) -> None:
+def test_page_follows_another_head(tab: Any) -> None:
     go_to(tab, "edit=sizes&sizes=tied1")
     tied = llamath.load({**load(MODEL).config.data, "tie_word_embeddings": True})
-    assert shown_text(tab, "#edit [data-part=designed]") == f"{tied.parameters.total:,}"
-    assert "as published" in tab.text_content(".edit-note") and total(tab) == 8_030_261_248
+    assert total(tab) == tied.parameters.total and "tied head" in tab.inner_text(".facts")
+    for part in ("#edit [data-part=designed]", "#parameters"):
+        assert f"{tied.parameters.total:,}" in tab.text_content(part), part
     assert causes(tab) == [("head tied to the embedding", -525_336_576)]
-    go_to(tab, "edit=sizes&sizes=L1000000")
-    assert "layers" in tab.text_content("#edit .edit-note, #edit .broken")
-    assert total(tab) == 8_030_261_248
+    assert not tab.locator(".stale").count()
+    smallest = fact_sheet(tied).runs_on[0].gpu
+    used = f"{smallest.total / 2**30:.1f} of {smallest.device.memory / 2**30:.1f} GiB"
+    assert used in tab.text_content(".runs")
+
+
+def test_what_the_page_cannot_follow_is_said(tab: Any) -> None:
+    """What follows is marked as another model's, and cannot be used."""
+    for sizes, why in (("E8.k2.tied1", "keeps the head"), ("L1000000", "layers are drawn")):
+        go_to(tab, f"edit=sizes&sizes={sizes}")
+        note = tab.text_content(".stale-note")
+        assert why in note and "as published" in note
+        assert total(tab) == 8_030_261_248 and tab.locator(".stale[inert] .hero").count() == 1
+        assert "+" in tab.text_content(".edit-status") and tab.is_visible(".edit-status")
 
 
 def test_added_layers_have_no_outlines(tab: Any) -> None:
@@ -179,6 +192,7 @@ def test_dimensions_of_no_model_leave_the_last_one(tab: Any) -> None:
     sound = total(tab)
     go_to(tab, "edit=sizes&sizes=K3")
     assert "should divide" in tab.text_content("#edit .broken") and total(tab) == sound
+    assert "the last edit" in tab.text_content(".stale-note") and tab.locator(".stale").count()
     go_to(tab, "edit=foreign&sizes=K16")
     assert not tab.locator("#edit").count() and total(tab) == 8_030_261_248
 
@@ -205,7 +219,7 @@ def test_typed_config_is_checked_by_line(tab: Any) -> None:
     assert len(half) == 1 and half[0].startswith(f"Line {line}: expected a value")
     said, typed = (tab.locator(x).bounding_box() for x in ("#config-notes li", "#config-text"))
     assert said["y"] + said["height"] <= typed["y"] + 1, "in sight, above a long text"
-    assert total(tab) == smaller, "the last sound state stays"
+    assert total(tab) == smaller and tab.locator(".stale").count(), "the last sound state stays"
     assert tab.locator(".config-lines .marked").text_content() == str(line)
     wrong = notes(
         tab,
@@ -281,12 +295,22 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     assert shown_text(tab, "#edit [data-part=designed]") == f"{mixture.parameters.total:,}"
     assert shown_text(tab, "#edit [data-part=live]") == f"{mixture.parameters.active:,}"
     experts = 8 * 3 * 4096 * 14_336
-    assert f"{experts:,}" in tab.text_content(".mixture-layer") and total(tab) == 8_030_261_248
+    assert f"{experts:,}" in tab.text_content(".mixture-layer")
+    assert total(tab) == mixture.parameters.total
+    assert f"{mixture.parameters.active:,}" in tab.text_content(".hero")
+    assert "router" in tab.text_content(".layer-picture") and tab.locator("#experts").count() == 1
+    assert [n for _, n in causes(tab)] == [mixture.parameters.total - 8_030_261_248]
     ask(tab, "one KV head")
     assert tab.evaluate("location.hash") == "#sizes=E8.k2.K1&edit=sizes", "it stays"
     ask(tab, "one KV head")
+    ask(tab, "8 × 2 experts")
+    assert tab.evaluate("location.hash") == "#edit=sizes" and total(tab) == 8_030_261_248
+
+
+def test_mixture_that_the_page_cannot_follow_has_its_sizes(tab: Any) -> None:
+    go_to(tab, "edit=sizes&sizes=E8.k2.tied1")
     ask(tab, "Memory and hardware of the mixture")
-    assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
+    designed = shown_text(tab, "[data-part=designed]")
     assert tab.locator("header nav a").all_text_contents() == [
         *("Dimensions", "Hardware", "Memory", "config.json"),
     ]
@@ -297,12 +321,10 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     assert tab.evaluate("location.hash") == "", "nothing of the mixture stays in the address"
     tab.go_back()
     wait_until_drawn(tab)
-    assert shown_text(tab, "[data-part=designed]") == f"{mixture.parameters.total:,}"
+    assert shown_text(tab, "[data-part=designed]") == designed
     tab.go_back()
     wait_until_drawn(tab)
-    assert tab.locator("#edit .mixture-layer").count() == 1 and total(tab) == 8_030_261_248
-    ask(tab, "8 × 2 experts")
-    assert tab.evaluate("location.hash") == "#edit=sizes"
+    assert tab.locator("#edit .mixture-layer").count() == 1 and tab.locator(".stale").count() == 1
 
 
 @pytest.mark.parametrize("sizes", ["", "&sizes=L40.V32000"])

@@ -14,6 +14,7 @@ from llamath.catalog import read_preset
 from llamath.model import FamilyModel
 from llamath.web.forms.arranged_layers import LAYER_LIST_KEYS
 from llamath.web.page_data.page_data import build_page_data
+from llamath.web.page_data.template_variants import template_variants
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import NARROW, Tab, browser
 from support.page_expressions import evaluate, expression_from_json
@@ -220,6 +221,35 @@ def test_page_makes_the_data_of_other_dimensions(
             wrong = _differences(_comparable(built, made), _comparable(made, made))
             assert not wrong, (changes, wrong[:10])
             assert made["counts"][0]["value"] == str(model.parameters.total)
+
+
+@pytest.mark.parametrize("slug", usual("llama-3-8b", release=CHANGES))
+def test_page_makes_the_data_of_variants(
+    browser: Any, tmp_path: Path, page: str, slug: str
+) -> None:
+    """The head tied or not, and experts in the place of each FFN, at other dimensions as well."""
+    data = data_of(slug)["models"][0]
+    variants = dict(template_variants(model_of(slug), data["design"]))
+    assert slug != "llama-3-8b" or {*variants} == {"head", "mixture"}
+    with Tab(browser, tmp_path, page, width=NARROW) as tab:
+        for name, variant in variants.items():
+            config = {x: y for x, y in variant.config.data.items() if x not in LAYER_LIST_KEYS}
+            for changes in ({}, CHANGES[slug][0]):
+                other = _family_model(config | changes)
+                model = variant.replace(tree=other.tree, config=other.config)
+                letters = model.count.formula.letters
+                made = tab.evaluate(
+                    """([template, name, letters]) => llamath.instantiate(
+                      llamath.variantOf(template, name),
+                      Object.fromEntries(Object.entries(letters).map(([x, n]) => [x, BigInt(n)])),
+                    )""",
+                    [data["template"], name, {x: str(n) for x, n in letters.items()}],
+                )
+                built = as_made(build_page_data([model]))["models"][0]
+                assert changes or made["quiz"] == built["quiz"]
+                wrong = _differences(_comparable(built, made), _comparable(made, made))
+                assert not wrong, (name, changes, wrong[:10])
+                assert made["counts"][0]["value"] == str(model.parameters.total)
 
 
 def test_page_refuses_letters_that_the_data_do_not_follow(

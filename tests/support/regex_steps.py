@@ -32,7 +32,7 @@ class StepCounter:
 
     def __init__(self, pattern: str | bytes, flags: int = 0) -> None:
         text = pattern.decode("latin1") if isinstance(pattern, bytes) else pattern
-        self.tree, self.flags, self.steps = _parser.parse(text, flags), flags, 0
+        self.tree, self.flags, self.steps = _parser.parse(text, flags), int(flags), 0
         self.limit = _MAX_STEPS
         self._main = self._compile(self.tree)
 
@@ -219,6 +219,8 @@ def _text_of(tree: Any, at_least: int) -> str:
             parts.append(_text_of(argument, at_least))
         elif code is op.BRANCH:
             parts.append(min((_text_of(x, at_least) for x in argument[1]), key=len))
+        elif code is op.LITERAL:
+            parts.append(chr(argument))
         elif code not in (op.AT, op.ASSERT, op.ASSERT_NOT):
             parts.append(next(x for x in _CANDIDATES if _is_in((code, argument), x, 0)))
     return "".join(parts)
@@ -231,9 +233,12 @@ _CATEGORIES = {
 }  # fmt: skip
 
 
+_IGNORECASE = int(re.IGNORECASE)  # an enumeration's `&` takes longer than the test of a character
+
+
 def _is_in(node: tuple[Any, Any], char: str, flags: int) -> bool:
     code, argument = node
-    if flags & re.IGNORECASE and char.swapcase() != char and _is_in(node, char.swapcase(), 0):
+    if flags & _IGNORECASE and char.swapcase() != char and _is_in(node, char.swapcase(), 0):
         return True
     if code is op.LITERAL:
         return ord(char) == int(argument)

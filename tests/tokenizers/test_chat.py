@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,10 @@ MISTRAL = {
 @pytest.mark.parametrize("system", ["", "Be brief."])
 @pytest.mark.parametrize("file", MISTRAL)
 @pytest.mark.slow
-def test_ids_equal_those_of_mistral_common(file: str, system: str, tmp_path: Path) -> None:
+def test_ids_equal_those_of_mistral_common(
+    file: str, system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "mistral_common", raising=False)  # conftest.py hides it
     import mistral_common
     from mistral_common.protocol.instruct.messages import (
         AssistantMessage,

@@ -30,6 +30,7 @@ def test_tokens_are_found_leftmost_and_longest() -> None:
         assert token_at_start(kept, text) == (found[0] if found else "")
 
 
+@pytest.mark.slow
 def test_steps_grow_linearly_with_tokens_and_text() -> None:
     for make, text in (
         (
@@ -51,6 +52,7 @@ def test_steps_grow_linearly_with_tokens_and_text() -> None:
         assert steps[2] <= 2.3 * steps[1] <= 5.3 * steps[0], steps
 
 
+@pytest.mark.slow
 def test_names_that_a_text_cannot_have_cost_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"<|audio_{i}|>" for i in range(100_000)]
     assert not ControlTokens(names, ["<|im_start|>user\n"])._after

@@ -17,6 +17,7 @@ import { whenWhole } from "./lib/turns";
 import { canEdit, editedModel, Original } from "./lib/editing";
 import { DesignPage, designSections } from "./views/design_page";
 import { EditPanel, editedTitle } from "./views/edit/edit_panel";
+import { StaleNote } from "./views/edit/stale_note";
 import { Files } from "./views/files/files";
 import { chaptersOf, ModelPage } from "./views/model_page";
 
@@ -115,6 +116,8 @@ export function App() {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
+	const [isHalfTyped, setHalfTyped] = useState(false);
+	const isStale = !!edited && (isHalfTyped || edited.broken.length > 0 || !!edited.unfollowed);
 	const original = data.models[place]!;
 	const model = edited?.model ?? original;
 	const links: readonly ChapterLink[] =
@@ -142,8 +145,11 @@ export function App() {
 					<comparisonView.Page />
 				) : (
 					<>
-						{edited && <EditPanel edited={edited} />}
-						{page}
+						{edited && <EditPanel edited={edited} setHalfTyped={setHalfTyped} />}
+						{edited && isStale && <StaleNote edited={edited} />}
+						<div class={isStale ? "model stale" : "model"} inert={isStale}>
+							{page}
+						</div>
 					</>
 				)}
 				<Files

@@ -2,6 +2,7 @@
 import { useEffect } from "preact/hooks";
 import { data } from "../lib/data";
 import { canEdit, closeEdit, hasForm } from "../lib/editing";
+import { forgetKeptKeys } from "../lib/files/config";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState, type State } from "../lib/state";
 import { Menu } from "./export/menu";
@@ -51,16 +52,16 @@ function Views({ view }: { view: string }) {
 					type="button"
 					key={key}
 					data-view={key}
-					aria-pressed={view === key}
-					onClick={() =>
+					aria-pressed={view === key && !edit}
+					onClick={() => {
+						if (edit) forgetKeptKeys();
 						change({
-							view: key,
-							section: "",
-							quiz: "",
-							// what was designed is no edit of the model
+							...{ view: key, section: "", quiz: "" },
+							// a model as it is published, and what was designed is no edit of it
+							...(edit && { edit: "", sizes: "", keys: "" }),
 							...(isDesign && key !== "design" && { like: "a", sizes: "" }),
-						})
-					}
+						});
+					}}
 				>
 					{text}
 				</button>

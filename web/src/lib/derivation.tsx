@@ -2,7 +2,17 @@
 import type { ComponentChildren } from "preact";
 import { data, type Digits, type ModelData } from "./data";
 import { notation, value, type Expression, type Variables } from "./expressions";
-import { gibibytes, gigabytes, grouped, percent, shortCount, sum, UNITS } from "./format";
+import {
+	gibibytes,
+	gigabytes,
+	grouped,
+	percent,
+	shortBytes,
+	shortCount,
+	shortFileSize,
+	sum,
+	UNITS,
+} from "./format";
 
 /**
  * What the dialog shows: a title, and lines of text, formulas or other elements. Falsy lines are
@@ -136,10 +146,14 @@ export function derivation(
 /** Conversions to a larger unit, a short form or a share. */
 const quotient = (name: string, n: bigint | Digits, unit: string, text: string) =>
 	formula(`${name} / ${unit}`, `${grouped(n)} / ${unit}`, text);
-export const inBytes = (n: bigint | Digits) => [
-	quotient("bytes", n, "10⁹", gigabytes(n)),
-	quotient("bytes", n, "2³⁰", gibibytes(n)),
-];
+/** In the units of models; of a small file, in those in which it has three digits. */
+export const inBytes = (n: bigint | Digits, isSmall = false) =>
+	isSmall
+		? [
+				quotient("bytes", n, "10⁶", shortFileSize(n)),
+				quotient("bytes", n, BigInt(n) < 1n << 20n ? "2¹⁰" : "2²⁰", shortBytes(n)),
+			]
+		: [quotient("bytes", n, "10⁹", gigabytes(n)), quotient("bytes", n, "2³⁰", gibibytes(n))];
 export const inShort = (name: string, n: bigint | Digits, text = shortCount(n)) =>
 	UNITS.filter((x) => text.endsWith(x[1])).map((x) => quotient(name, n, x[2], text));
 export const shareFormula = (part: string, n: bigint, whole: bigint, text = percent(n, whole)) =>

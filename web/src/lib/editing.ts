@@ -9,7 +9,7 @@ import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { change } from "./state";
 import { readRestated } from "./restated";
-import { instantiate, ownLetters, type Letters } from "./template";
+import { instantiate, ownLetters, variantOf, type Letters, type Template } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
 export const Original = createContext<ModelData | null>(null);
@@ -28,11 +28,15 @@ export interface Edited {
 	isChanged: boolean;
 	/** Constraints that the dimensions break. */
 	broken: string[];
-	/** The model with experts in the place of each FFN, if that is asked for. */
+	/** Whether its layers may have experts in the place of their FFNs. */
+	canMix: boolean;
+	/** The model with them, if that is asked for. */
 	mixture: Mixture | null;
+	/** The parameters of the model that is asked for. */
+	total: bigint;
 	/** Whether the cache is that of the original, though an opened config has another one. */
 	hasOtherCache: boolean;
-	/** Why the page still shows the original, though there is such a model. */
+	/** Why the page cannot show the model that is asked for, though there is one. */
 	unfollowed: string;
 	/** Keys that change no dimension and that the page does not follow, with their values. */
 	ignored: [key: string, text: string][];
@@ -77,26 +81,30 @@ export interface Mixture {
 	like: string;
 	design: Design;
 	dimensions: Dimensions;
+	counts: ReturnType<typeof evaluateDesign>;
 }
 
 const MIXTURE = { like: "mixtral", values: { E: 8n, k: 2n } as Record<string, bigint> };
-/** Types whose layers are Mixtral's but for the experts. */
-const DENSE = ["llama", "mistral"];
 
-/** The model as a mixture of 8 experts; null if its dimensions are not those of such a family. */
-export function asMixture(design: Design, { values, tied }: Dimensions): Mixture | null {
-	const other = designedModels(data).find((x) => x.like === MIXTURE.like);
-	if (!other || "E" in values || !DENSE.includes(design.type)) return null;
+const mixtureDesign = () => designedModels(data).find((x) => x.like === MIXTURE.like)?.design;
+
+/** Whether a page has what the i-th model would be with experts. */
+function hasMixture(i: number, { letters }: Design): boolean {
+	const known = new Set([...letters.map((x) => x.letter), ...Object.keys(MIXTURE.values)]);
+	const isKnown = mixtureDesign()?.letters.every((x) => known.has(x.letter)) ?? false;
+	return isKnown && !!templates[i]!.variants.mixture;
+}
+
+/** A model with experts in the place of each FFN. */
+function asMixture({ values, tied }: Dimensions): Mixture {
+	const design = mixtureDesign()!;
 	const all: Record<string, bigint> = { ...values, ...MIXTURE.values };
-	if (!other.design.letters.every((x) => x.letter in all)) return null;
-	const own = other.design.letters.map((x) => [x.letter, all[x.letter]!] as const);
-	return {
-		...{ like: MIXTURE.like, design: other.design },
-		dimensions: {
-			values: Object.fromEntries(own),
-			tied: other.design.tied === null ? null : (tied ?? false),
-		},
+	const dimensions = {
+		values: Object.fromEntries(design.letters.map((x) => [x.letter, all[x.letter]!])),
+		tied: design.tied === null ? null : (tied ?? false),
 	};
+	const counts = evaluateDesign(design, dimensions);
+	return { like: MIXTURE.like, design, dimensions, counts };
 }
 
 const asksForMixture = (given: ReadonlyMap<string, string>): boolean =>
@@ -172,9 +180,13 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		: (decodeKeys(keys, design, data.files as FormatData) ?? undefined);
 	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
+	const canMix = hasMixture(i, design);
+	const mixture = canMix && asksForMixture(entriesOf(text)) ? asMixture(dimensions) : null;
+	const asked = mixture?.counts ?? counts;
 	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
-	const broken = [...counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
-	const isChanged = !isSame(dimensions, own);
+	const broken = [...asked.broken, ...zero.map((x) => `${x.key} would be 0`)];
+	const isOtherHead = dimensions.tied !== own.tied;
+	const isChanged = !isSame(dimensions, own) || mixture !== null;
 	const hasOtherCache = counts.cache.unknown.length > 0;
 	const opened = isKept ? keptKeys.name : "";
 	const ownKeys = new Map(design.config.map((x) => [x.key, x.text]));
@@ -182,30 +194,40 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 	const ignored = kept
 		? keysNotFollowed(kept, design).filter(([key]) => !restated!.keys.has(key))
 		: [];
-	const mixture = asksForMixture(entriesOf(text)) ? asMixture(design, dimensions) : null;
 	const edited = {
-		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache, mixture },
-		...{ ignored, opened },
+		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache, ignored },
+		...{ canMix, mixture, opened, total: asked.total },
 	};
-	const made = (letters: Letters) => {
-		const model = instantiate(templates[i]!, { ...letters, ...restated?.letters });
+	const made = (template: Template, letters: Letters) => {
+		const model = instantiate(template, { ...letters, ...restated?.letters });
 		return restated ? restated.apply(model, opened) : model;
 	};
 	if (!isChanged) {
 		lastSound.delete(i);
-		return { ...edited, model: made({}), unfollowed: "" };
+		return { ...edited, model: made(templates[i]!, {}), unfollowed: "" };
 	}
 	if (broken.length) return { ...edited, model: lastSound.get(i) ?? original, unfollowed: "" };
 	try {
-		if (dimensions.tied !== own.tied) throw new Error("they have its head");
 		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)
 			throw new Error(`at most ${grouped(MAX_DRAWN_LAYERS)} layers are drawn`);
-		const model = made(knownLetters(i, dimensions, own));
+		const template = templateOf(templates[i]!, isOtherHead, mixture !== null);
+		const model = made(template, knownLetters(i, dimensions, own));
 		lastSound.set(i, model);
 		return { ...edited, model, unfollowed: "" };
 	} catch (error) {
 		return { ...edited, model: original, unfollowed: (error as Error).message };
 	}
+}
+
+function templateOf(own: Template, isOtherHead: boolean, isMixture: boolean): Template {
+	if (isOtherHead && isMixture) throw new Error("a mixture keeps the head of its dense model");
+	const found = isOtherHead
+		? variantOf(own, "head")
+		: isMixture
+			? variantOf(own, "mixture")
+			: own;
+	if (!found) throw new Error("they have its head");
+	return found;
 }
 
 /** The values of the template's letters; one that it does not have may not change. */

@@ -3,7 +3,7 @@
 // other dimensions.
 import type { ModelData } from "./data";
 import { EXACT, type Expression } from "./expressions";
-import { type Blocks, followed } from "./followed";
+import { type Blocks, followed, withoutSearched } from "./followed";
 import { arranged, rangesOf, rangesText, runsOf } from "./layer_numbers";
 import { lazily } from "./lazily";
 import { numberText } from "./number_texts";
@@ -20,6 +20,34 @@ export interface Template extends ModelData {
 	/** Letters that not all of the data follow. */
 	fixed: string[];
 	blocks: Blocks;
+	/** What other models than those of other letters change in the template. */
+	variants: Partial<Record<Variant, Change>>;
+}
+
+/** The head tied or not, other than the model's own; experts in the place of each FFN. */
+export type Variant = "head" | "mixture";
+
+/**
+ * By name or place, the changes of a part; `[x]` for another value, `[]` for a part that is left out,
+ * `[place, n, items]` for other items in the place of n; see web/page_data/template_variants.py.
+ */
+type Change = [] | [unknown] | [place: number, n: number, items: unknown[]] | ChangedParts;
+interface ChangedParts {
+	[name: string]: Change;
+}
+
+function changed(own: unknown, change: Change): unknown {
+	if (!Array.isArray(change)) {
+		const made = new Map(Object.entries(own as object));
+		for (const [name, x] of Object.entries(change))
+			if (Array.isArray(x) && !x.length) made.delete(name);
+			else made.set(name, changed(made.get(name), x));
+		return Array.isArray(own) ? [...made.values()] : Object.fromEntries(made);
+	}
+	const [first, n, items] = change;
+	return change.length === 3
+		? (own as unknown[]).toSpliced(first as number, n!, ...items!)
+		: first;
 }
 
 /** One set of values, with what was already made of it. */
@@ -54,7 +82,29 @@ const mayDivideByZero = (x: Expression): boolean =>
 	((DIVISIONS.includes(x[0]) && x.slice(2).some((y) => !Number(y))) ||
 		x.slice(1).some(mayDivideByZero));
 
-function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }: Template) {
+function compile(template: Template) {
+	const { marks, forms, own, fixed: _f, blocks: _b, variants: _v, ...data } = template;
+	/** Forms of marks in the data, since others are those of variants. */
+	const used = new Set<number>();
+	const use = (x: Expression): void => {
+		if (typeof x !== "object") return;
+		if (x[0] !== "@") return x.slice(1).forEach(use);
+		const form = x[1] as number;
+		if (used.has(form)) return;
+		used.add(form);
+		use(forms[form]!);
+	};
+	const usedMarks = new Set<number>();
+	const useMarks = (parts: readonly string[]) => {
+		for (let i = 1; i < parts.length; i += 2) {
+			const place = Number(parts[i]);
+			if (usedMarks.has(place)) continue;
+			usedMarks.add(place);
+			for (const x of marks[place]!.slice(1))
+				if (typeof x === "number") use(["@", x]);
+				else useMarks(x.split(MARK));
+		}
+	};
 	/** What has no value at some letters: it is asked for at once, where an edit can still be refused. */
 	const checks: Make[] = [];
 	const numberOf = (form: number, at: Instance): bigint =>
@@ -91,7 +141,9 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 
 	const ofText = (text: string): Make | null => {
 		if (!text.includes(MARK)) return null;
-		const [before, place, after, more] = text.split(MARK);
+		const parts = text.split(MARK);
+		useMarks(parts);
+		const [before, place, after, more] = parts;
 		if (more === undefined && !before && !after) {
 			const [kind, form] = marks[Number(place)]!;
 			if (kind === "unless 1")
@@ -186,9 +238,9 @@ function compile({ marks, forms, own, fixed: _fixed, blocks: _blocks, ...data }:
 					? ofObject(x as Record<string, unknown>, depth)
 					: null;
 
-	for (const [form, x] of forms.entries())
-		if (mayDivideByZero(x)) checks.push((at) => numberOf(form, at));
 	const make = ofObject(data, 1);
+	for (const form of used)
+		if (mayDivideByZero(forms[form]!)) checks.push((at) => numberOf(form, at));
 	return (letters: Letters) => {
 		const at = { letters, numbers: [], texts: [] };
 		for (const check of checks) check(at);
@@ -200,6 +252,18 @@ const compiled = new WeakMap<Template, (letters: Letters) => ModelData>();
 
 export const ownLetters = (template: Template): Letters =>
 	Object.fromEntries(Object.entries(template.own).map(([letter, n]) => [letter, BigInt(n)]));
+
+const variants = new WeakMap<object, Template>();
+
+/** The template of a variant, without what is searched for; null where the model has none. */
+export function variantOf(template: Template, name: Variant): Template | null {
+	const change = template.variants[name];
+	if (!change) return null;
+	let made = variants.get(change);
+	if (!made)
+		variants.set(change, (made = withoutSearched(changed(template, change) as Template)));
+	return made;
+}
 
 const originals = new WeakMap<Template, ModelData>();
 

@@ -5,7 +5,7 @@ import { value } from "./expressions";
 import { shortBytes } from "./format";
 import { readRestated } from "./restated";
 import { state, stateWith } from "./state";
-import { instantiate } from "./template";
+import { instantiate, variantOf } from "./template";
 import { chosenHardware, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { sizedModel } from "./sizing/form_sizes";
 import { memoryPerGpu, sizedIn } from "./sizing/gpu_memory";
@@ -19,6 +19,7 @@ Object.assign(globalThis, {
 	llamath: {
 		data,
 		instantiate,
+		variantOf,
 		readRestated,
 		state,
 		stateWith,

@@ -25,8 +25,8 @@ from ...model import FamilyModel
 from ...render.svg.poster.poster_svg import FORMATS, poster_drawing
 from ...utils.errors import safe
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
-from ...utils.number_marks import mark, marked, own_text, unmarked
-from ..forms.arranged_layers import arranged, find_layer_rule
+from ...utils.number_marks import Marks, mark, marked, own_text, unmarked
+from ..forms.arranged_layers import LayerRule, arranged, find_layer_rule
 from ..forms.design_data import build_design
 from ..forms.family_form import derived_dimensions
 from ..forms.followed_keys import followed_keys, scalings, with_context_letter
@@ -54,6 +54,7 @@ from .sizing.inference_data import (
 )
 from .sizing.layouts_data import layouts
 from .sizing.training_data import start_of_training, training
+from .template_variants import changes_between, template_variants
 from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
 
@@ -207,57 +208,82 @@ def _model(model: FamilyModel) -> dict[str, Any]:
             name: [poster_drawing(facts, name), *form.pixels] for name, form in FORMATS.items()
         },
     }
-    rule = find_layer_rule(model)
+    rule, others = find_layer_rule(model), dict(template_variants(model, unmarked_data["design"]))
     with marked() as marks:
         # without its count, which is kept
-        data = _marked_data(arranged(with_context_letter(model).replace(), rule), unmarked_data)
-        limits = {"fixed": fixed_letters(model), "blocks": data.pop("blocks")}
-        own: dict[str, Any] = marks.own_data(data)
-        return own | {"template": marks.encode(data) | limits}
+        arranged_model = arranged(with_context_letter(model).replace(), rule)
+        data = _marked_data(arranged_model, unmarked_data)
+        data["checkpoint"] = checkpoint_findings(model)
+        with unmarked():
+            data["parallel"] = _layouts(arranged_model, data["sizes"])
+        own: dict[str, Any] = marks.own_data({x: y for x, y in data.items() if x != "blocks"})
+        data["fixed"] = _fixed_letters(model, others.values())
+        made = {name: _variant_data(x, rule) for name, x in others.items()}
+        return own | {"template": _encoded(marks, data, made)}
+
+
+def _encoded(
+    marks: Marks, data: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the template of data, with what variants change in it."""
+    template = marks.encode({"own data": data, **others})
+    encoded = template.pop("own data")
+    changes = {
+        name: changes_between({x: encoded[x] for x in y}, template.pop(name))
+        for name, y in others.items()
+    }
+    return encoded | template | {"variants": changes}
+
+
+def _fixed_letters(model: FamilyModel, variants: Iterable[FamilyModel]) -> list[str]:
+    """Return the letters that an edit may not change: also those that variants alone have."""
+    own, *others = ({*x.count.formula.letters, *x.config.key_by_symbol} for x in (model, *variants))
+    return fixed_letters(model) + sorted(set[str]().union(*others) - own)
+
+
+def _variant_data(model: FamilyModel, rule: LayerRule | None) -> dict[str, Any]:
+    """Return what of the data a variant may change: not what is left out of edited models."""
+    arranged_model = arranged(with_context_letter(model).replace(), rule)
+    data = _marked_data(arranged_model, {"quiz": _quiz(model)})
+    return data | {"fixed": fixed_letters(model)}
+
+
+def _layouts(model: FamilyModel, sizes: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the layouts of a model, by which its training starts."""
+    start = sizes["training"]["start"]
+    own_format = next(kept_as(model))[1]
+    found = layouts(model, own_format, int(sizes["start"]), int(start["trainers"]))
+    sizes["training"]["start"] = start_of_training(model, start, found["training"])
+    return found
 
 
 def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a model with numbers that follow from its dimensions, and others."""
     counts, facts = model.count, fact_sheet(model)
     memory_by_dtype, passes = dict(kept_as(model)), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
     spine = parameters.pop("spine")
     sized, trained = sizes(model, memory_by_dtype), training(model)
-    start = trained["start"]
-    with unmarked():
-        parallel = layouts(
-            model,
-            next(kept_as(model))[1],
-            int(sized["start"]),
-            int(start["trainers"]),
-        )
-        trained["start"] = start_of_training(model, start, parallel["training"])
     # what names the same weights stands together: compression looks back 32 kB
     return {
         "blocks": blocks_by_dtype(model, memory_by_dtype),
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
-        "design": unmarked_data["design"],
-        "followed": unmarked_data["followed"],
-        "checkpoint": checkpoint_findings(model),
+        **unmarked_data,
         "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],
         **parameters,
         "passes": passes,
-        "tour": unmarked_data["tour"],
-        "quiz": unmarked_data["quiz"],
         "family": model.family.name,
         "attention": build_attention(model),
         "counts": list(_counts(model)),
         "source": safe(model.source),
         "facts": facts_data(facts),
-        "posters": unmarked_data["posters"],
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "name": safe(model.name),
         "notes": [safe(x, 500) for x in model.notes],
-        "copy": unmarked_data["copy"],
         "experts": build_experts(model, memory_by_dtype),
         "sizes": sized | {"training": trained, "spine": spine},
-        "parallel": parallel,
         "towers": build_towers(model),
     }
 

@@ -85,7 +85,7 @@ _FILE_ERRORS = {
     "longer": "the header is longer than {0} bytes",
     "key": "the key {0} occurs twice",
     "utf": "a name is not UTF-8",
-    "expected": "expected {0} at character {1}, found {2}",
+    "expected": "expected {0} at {1}, found {2}",
     "digits": "a number has hundreds of digits",
     "values": "more than {0} values",
     "deep": "the file is too long or too deeply nested",

@@ -321,8 +321,9 @@ export function withCommands(error: unknown, file: File): unknown {
 	const name = shellWord(file.name);
 	return error instanceof FileError
 		? new FileError(
-				`${error.message}. The command line knows more families: \`llamath count ` +
-					`${name}\`, and for a page \`llamath export ${name} -o page.html\``,
+				`${error.message}. The command line knows more families, and says whether it knows ` +
+					`this one: \`llamath count ${name}\`, and for a page \`llamath export ${name} ` +
+					"-o page.html`",
 			)
 		: error;
 }

@@ -55,14 +55,14 @@ export function readTyped(
 		if (!(error instanceof FileError)) throw error;
 		const notes = [error, ...error.others].map((x) => ({
 			line: lineOf(text, x),
-			text: x.message,
+			text: x.inLine || x.message,
 		}));
 		return { dimensions: null, others: new Map(), notes };
 	}
 }
 
 /** The constraints that dimensions break, each at the line of the first key that it names. */
-function brokenRules(text: string, design: Design, { values }: Dimensions): LineNote[] {
+export function brokenRules(text: string, design: Design, { values }: Dimensions): LineNote[] {
 	return design.rules
 		.filter((x) => value(x.form, values) > value(x.most.form, values))
 		.map((x) => ({ line: lineOfKey(text, x.says.split(" ")[0]!), text: x.says }));

@@ -1,7 +1,7 @@
 // Where a config is opened: on the page of a server in a page of its own, on the page of a model of
 // its structure as an edit of that, else in Design.
 import { data } from "../data";
-import { designOf, encodeSizes } from "../design";
+import { decodeSizes, designOf, designedModel, encodeSizes, evaluateDesign } from "../design";
 import { canEdit } from "../editing";
 import { grouped } from "../format";
 import type { View } from "../settings";
@@ -147,6 +147,9 @@ export const openOnPage: OpenConfig = async (file) => {
 				: { ...opened, view: "design", edit: "", like, keys: "" },
 		);
 		scrollTo(0, 0);
+		const { design } = designedModel(data, like);
+		const { broken } = evaluateDesign(design, decodeSizes(design, sizes));
+		if (broken.length) return `${file.name} is no model: ${broken.join(", and ")}`;
 		return `${file.name}: dimensions loaded`;
 	} catch (error) {
 		problem = error;

@@ -1,11 +1,14 @@
 // A strict JSON parser for untrusted files: no duplicate keys, exact integers, bounded size and
 // depth.
 import { data } from "../data";
+import { groupedNumber } from "../format";
 
 /** What a file should have been; its message is shown to the reader. */
 export class FileError extends Error {
 	/** The place in the text, or the key, that it is about. */
 	place: number | string | null = null;
+	/** The message beside the number of its line. */
+	inLine = "";
 	/** What else is wrong. */
 	others: FileError[] = [];
 	/** What opens the file instead. */
@@ -44,9 +47,14 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 	let at = 0;
 	let remaining = maxValues;
 	const fail = (expected: string): never => {
-		const found = at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end";
-		const error = fileError("expected", expected, at.toLocaleString("en"), found);
+		const before = text.slice(0, at).split("\n");
+		const [line, column] = [before.length, before.at(-1)!.length + 1].map(groupedNumber);
+		const [rest] = text.slice(at, at + 16).split("\n", 1);
+		const end = at < text.length ? "the end of the line" : "its end";
+		const found = rest ? JSON.stringify(rest) : end;
+		const error = fileError("expected", expected, `line ${line} column ${column}`, found);
 		error.place = at;
+		error.inLine = fileError("expected", expected, `column ${column}`, found).message;
 		throw error;
 	};
 	const take = (pattern: RegExp) => {

@@ -3,41 +3,48 @@
 import "./edit.css";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
-import { copyText } from "../../components/export/clipboard";
 import { data } from "../../lib/data";
-import { encodeSizes, evaluateDesign, type Design, type Dimensions } from "../../lib/design";
-import { editCauses } from "../../lib/edit_causes";
+import { evaluateDesign, type Design } from "../../lib/design";
+import { editCauses, type EditCause } from "../../lib/edit_causes";
 import {
-	asMixture,
 	closeEdit,
 	editedDimensions,
-	encodeEdit,
 	withMixture,
 	withValues,
 	type Edited,
-	type Mixture,
 } from "../../lib/editing";
 import { notation } from "../../lib/expressions";
-import { encodeKeys, keepTyped } from "../../lib/files/config";
-import { readTyped, type LineNote } from "../../lib/files/config_notes";
-import type { FormatData } from "../../lib/files/headers";
+import type { LineNote } from "../../lib/files/config_notes";
 import { leftOut } from "../../lib/followed";
 import { compactCount, grouped, signed } from "../../lib/format";
-import { modelPart } from "../../lib/model_parts";
 import { change, state, useAppState } from "../../lib/state";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
+import { AsMixture } from "./as_mixture";
+import { ConfigText, goToLine } from "./config_text";
 import { classicQuestions, hasChange, withoutChange } from "./questions";
 
 const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "") =>
 	change({ sizes: withValues(design, state.sizes, to) }, false, gesture);
 
-export function EditPanel({ edited }: { edited: Edited }) {
+const NO_NOTES: readonly LineNote[] = [];
+
+export function EditPanel({
+	edited,
+	setHalfTyped,
+}: {
+	edited: Edited;
+	/** Called with whether the text is no config, so that what follows is of the last one. */
+	setHalfTyped: (isHalfTyped: boolean) => void;
+}) {
 	const { edit, keys } = useAppState("edit", "keys");
-	const { original, counts, isChanged, broken, ignored } = edited;
+	const { original, counts, isChanged, broken, ignored, mixture } = edited;
+	const isText = edit === "text";
 	const lost = isChanged && edited.model !== original ? leftOut(edited.model, original) : [];
 	const [isPast, setPast] = useState(false);
-	const [isStale, setStale] = useState(false);
+	const [typed, setNotes] = useState(NO_NOTES);
+	const notes = isText ? typed : NO_NOTES;
+	useEffect(() => setHalfTyped(notes.length > 0), [notes.length > 0]);
 	const end = useRef<HTMLDivElement>(null);
 	useEffect(() => {
 		const observer = new IntersectionObserver(([x]) =>
@@ -49,17 +56,12 @@ export function EditPanel({ edited }: { edited: Edited }) {
 	return (
 		<>
 			<section
-				class={`edit-panel no-print${isChanged ? " changed" : ""}${isPast ? " past" : ""}`}
+				class={`edit-panel no-print${isPast ? " past" : ""}`}
 				aria-label={`Edit ${original.name}`}
 				id="edit"
 			>
 				<div class="edit-head">
 					<h2>What if?</h2>
-					<span class="edit-short">
-						{compactCount(counts.total)} parameters
-						{isChanged &&
-							`: ${signed(counts.total - BigInt(original.counts[0]!.value))} compared to ${original.name}`}
-					</span>
 					<Segmented
 						id="edit-by"
 						label="Edit by"
@@ -71,81 +73,73 @@ export function EditPanel({ edited }: { edited: Edited }) {
 						chosen={edit || "sizes"}
 						choose={(x) => change({ edit: x })}
 					/>
-					<span class="grow" />
-					<button
-						type="button"
-						class="button edit-short"
-						onClick={() => scrollTo({ top: 0 })}
-					>
-						Back to the editor
-					</button>
-					<button
-						type="button"
-						class="button"
-						disabled={!isChanged && !edited.mixture && !keys}
-						onClick={() => change({ sizes: "", keys: "" })}
-					>
-						Reset
-					</button>
-					<button type="button" class="button" onClick={closeEdit}>
-						Close
-					</button>
+					<Status edited={edited} notes={notes} />
+					<span class="edit-buttons">
+						<button
+							type="button"
+							class="button edit-back"
+							onClick={() => scrollTo({ top: 0 })}
+						>
+							Back to the editor
+						</button>
+						<button
+							type="button"
+							class="button"
+							disabled={!isChanged && !keys}
+							onClick={() => change({ sizes: "", keys: "" })}
+						>
+							Reset
+						</button>
+						<button type="button" class="button" onClick={closeEdit}>
+							Close
+						</button>
+					</span>
 				</div>
-				{ignored.length > 0 && (
-					<p class="edit-note" role="status">
-						Not followed by this page, which keeps the values of {original.name}:{" "}
-						{ignored
-							.slice(0, MOST_IGNORED)
-							.map(
-								([key, text]) => `${key} ${text.replace(/\s+/g, " ").slice(0, 60)}`,
-							)
-							.join(", ")}
-						{ignored.length > MOST_IGNORED &&
-							`, and ${ignored.length - MOST_IGNORED} others`}
-						.
-					</p>
-				)}
-				{edited.hasOtherCache && (
-					<p class="edit-note" role="status">
-						The cache, the attention and the memory below are those of {original.name}:
-						keys of {edited.opened || "its config"} that decide the cache differ.
-					</p>
-				)}
-				{edited.unfollowed && !broken.length && (
-					<p class="edit-note" role="status">
-						The pictures and sizes below are those of {original.name} as published:{" "}
-						{edited.unfollowed}.
-					</p>
-				)}
-				<div
-					class={
-						isChanged || edited.mixture || edit === "text"
-							? "edit-body"
-							: "edit-body unchanged"
-					}
-				>
+				<div class={isChanged || isText ? "edit-body" : "edit-body unchanged"}>
 					<div class="edit-inputs">
 						<Questions edited={edited} />
-						{edit === "text" ? (
-							<ConfigText key={original.name} edited={edited} setStale={setStale} />
+						{isText ? (
+							<ConfigText
+								key={original.name}
+								edited={edited}
+								notes={notes}
+								setNotes={setNotes}
+							/>
 						) : (
 							<Sliders edited={edited} />
 						)}
 					</div>
 					<div class="edit-result" aria-live="polite" data-numbers>
-						{isStale && edit === "text" && (
+						{ignored.length > 0 && (
+							<p class="edit-note">
+								Not followed by this page, which keeps the values of {original.name}
+								:{" "}
+								{ignored
+									.slice(0, MOST_IGNORED)
+									.map(
+										([key, text]) =>
+											`${key} ${text.replace(/\s+/g, " ").slice(0, 60)}`,
+									)
+									.join(", ")}
+								{ignored.length > MOST_IGNORED &&
+									`, and ${ignored.length - MOST_IGNORED} others`}
+								.
+							</p>
+						)}
+						{edited.hasOtherCache && (
+							<p class="edit-note">
+								The cache, the attention and the memory below are those of{" "}
+								{original.name}: keys of {edited.opened || "its config"} that decide
+								the cache differ.
+							</p>
+						)}
+						{notes.length > 0 && !broken.length && (
 							<p class="edit-note">Results of the last valid config:</p>
 						)}
-						{broken.length ? (
-							<ul class="broken">
-								{broken.map((x) => (
-									<li key={x}>{x}</li>
-								))}
-							</ul>
-						) : (
+						{!broken.length && (
 							<>
-								{edited.mixture ? (
-									<AsMixture edited={edited} mixture={edited.mixture} />
+								{mixture ? (
+									<AsMixture edited={edited} mixture={mixture} />
 								) : (
 									<Total result={counts} values={edited.dimensions.values} />
 								)}
@@ -166,105 +160,104 @@ export function EditPanel({ edited }: { edited: Edited }) {
 	);
 }
 
-function Change({ edited }: { edited: Edited }) {
-	const { design, dimensions, counts, original } = edited;
-	const own = useMemo(() => editedDimensions(design, ""), [design]);
-	const published = useMemo(() => evaluateDesign(design, own), [design]);
-	const causes = editCauses(design, own, dimensions);
-	const formulaAt = (x: Dimensions, form: typeof counts.form): [string, string] => [
-		notation(form, x.values, true),
-		notation(form, x.values, false),
-	];
-	const delta = counts.total - published.total;
-	if (!causes.length) return <p class="caption">As many as {original.name} has.</p>;
-	return (
-		<>
-			<p class="caption" data-part="edit-delta">
-				{signed(delta)} compared to {original.name}
-			</p>
-			<Waterfall
-				isSmall
-				names={[original.name, "edited"]}
-				causes={{
-					totals: [String(published.total), String(counts.total)],
-					delta: String(delta),
-					// written out when they are asked for
-					get formulas() {
-						return [formulaAt(own, published.form), formulaAt(dimensions, counts.form)];
-					},
-					method: data.words.method as string,
-					causes,
-				}}
-			/>
-		</>
-	);
-}
+/** Errors that have room beside the buttons; more are counted. */
+const MOST_ERRORS = 3;
 
-/** A layer with experts beside the one that the page shows. */
-function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixture }) {
-	const { counts, original } = edited;
-	const { design, dimensions, like } = mixture;
-	const result = evaluateDesign(design, dimensions);
-	const layerOf = (x: typeof counts) => x.bars.find((y) => y.isLayers)?.groups ?? [];
-	const sizesOf = (x: typeof counts) => new Map(layerOf(x).map((y) => [y.name, y.n]));
-	const [dense, sparse] = [sizesOf(counts), sizesOf(result)];
-	const names = [...new Set([...dense.keys(), ...sparse.keys()])];
-	const { E, k } = dimensions.values;
-	const toDesign = () =>
-		change({
-			...({ view: "design", like, edit: "", keys: "", section: "", zoom: "" } as const),
-			sizes: encodeSizes(dimensions),
-		});
+/** In sight while the panel is: what is wrong, or the total. */
+function Status({ edited, notes }: { edited: Edited; notes: readonly LineNote[] }) {
+	const { original, total, isChanged } = edited;
+	const said = notes.length
+		? notes.map(({ line, text }) => ({ line, text }))
+		: edited.broken.map((text) => ({ line: null, text }));
 	return (
-		<div data-part="mixture">
-			<h3>
-				{String(E)} experts in the place of each FFN, {String(k)} for a token
-			</h3>
-			<Total result={result} values={dimensions.values} />
-			<p class="caption">
-				{signed(result.total - BigInt(original.counts[0]!.value))} compared to{" "}
-				{original.name}
-			</p>
-			<table class="mixture-layer">
-				<caption class="caption">
-					Parameters of a layer. Attention and KV cache stay; a router of each layer
-					chooses the experts of a token, and all of them are in memory.
-				</caption>
-				<thead>
-					<tr>
-						<th scope="col" />
-						<th scope="col">dense</th>
-						<th scope="col">with experts</th>
-					</tr>
-				</thead>
-				<tbody>
-					{names.map((name) => (
-						<tr key={name}>
-							<th scope="row">{modelPart(name).name}</th>
-							{[dense, sparse].map((x, i) => (
-								<td key={i} class="n">
-									{x.has(name) ? grouped(x.get(name)!) : "—"}
-								</td>
-							))}
-						</tr>
-					))}
-				</tbody>
-			</table>
-			<p class="caption">
-				The page below stays that of the dense model.{" "}
-				<button type="button" class="button" onClick={toDesign}>
-					Memory and hardware of the mixture
-				</button>
-			</p>
+		<div class="edit-status">
+			<div id="config-notes" role="status">
+				{said.length > 0 && (
+					<ul class="broken">
+						{said.slice(0, MOST_ERRORS).map(({ line, text }) => (
+							<li key={`${line} ${text}`}>
+								{line !== null && (
+									<>
+										<button type="button" onClick={() => goToLine(line)}>
+											Line {grouped(BigInt(line + 1))}
+										</button>
+										:{" "}
+									</>
+								)}
+								{text}
+							</li>
+						))}
+						{said.length > MOST_ERRORS && <li>{said.length - MOST_ERRORS} more</li>}
+					</ul>
+				)}
+			</div>
+			{!said.length && (
+				<p>
+					<b>{compactCount(total)} parameters</b>
+					{isChanged &&
+						`, ${signed(total - BigInt(original.counts[0]!.value))} compared to ${original.name}`}
+				</p>
+			)}
 		</div>
 	);
 }
 
+/** What the experts add to the dense model of the same dimensions. */
+function causeOfMixture({ counts, mixture, total }: Edited): EditCause[] {
+	if (!mixture) return [];
+	const sizesOf = (x: typeof counts) => new Map(x.groups.map((y) => [y.name, y.n]));
+	const [dense, sparse] = [sizesOf(counts), sizesOf(mixture.counts)];
+	const groups = [...new Set([...dense.keys(), ...sparse.keys()])]
+		.map((x) => [x, (sparse.get(x) ?? 0n) - (dense.get(x) ?? 0n)] as const)
+		.filter((x) => x[1]);
+	const label = `${mixture.dimensions.values.E} experts in the place of each FFN`;
+	return [
+		{
+			...{ kind: "E", cause: label, label, where: "" },
+			delta: String(total - counts.total),
+			groups: groups.map(([group, n]) => [group, String(n)]),
+			of: [["with experts − dense", `${grouped(total)} − ${grouped(counts.total)}`]],
+		},
+	];
+}
+
+function Change({ edited }: { edited: Edited }) {
+	const { design, dimensions, counts, mixture, original, total } = edited;
+	const own = useMemo(() => editedDimensions(design, ""), [design]);
+	const published = useMemo(() => evaluateDesign(design, own), [design]);
+	const causes = [...editCauses(design, own, dimensions), ...causeOfMixture(edited)];
+	const formulaAt = (
+		{ values }: typeof dimensions,
+		{ form }: typeof counts,
+	): [string, string] => [notation(form, values, true), notation(form, values, false)];
+	if (!causes.length) return <p class="caption">As many as {original.name} has.</p>;
+	return (
+		<Waterfall
+			isSmall
+			names={[original.name, "edited"]}
+			causes={{
+				totals: [String(published.total), String(total)],
+				delta: String(total - published.total),
+				// written out when they are asked for
+				get formulas() {
+					return [
+						formulaAt(own, published),
+						mixture
+							? formulaAt(mixture.dimensions, mixture.counts)
+							: formulaAt(dimensions, counts),
+					];
+				},
+				method: data.words.method as string,
+				causes,
+			}}
+		/>
+	);
+}
+
 function Questions({ edited }: { edited: Edited }) {
-	const { design, dimensions, mixture: asked } = edited;
+	const { design, dimensions, mixture, canMix } = edited;
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const own = useMemo(() => editedDimensions(design, ""), [design]);
-	const mixture = useMemo(() => asMixture(design, dimensions), [design, dimensions]);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
 			{questions.map(({ name, to }) => {
@@ -282,12 +275,12 @@ function Questions({ edited }: { edited: Edited }) {
 					</button>
 				);
 			})}
-			{mixture && (
+			{canMix && (
 				<button
 					type="button"
 					class="button"
-					aria-pressed={!!asked}
-					onClick={() => change({ sizes: withMixture(state.sizes, !asked) })}
+					aria-pressed={!!mixture}
+					onClick={() => change({ sizes: withMixture(state.sizes, !mixture) })}
 				>
 					8 × 2 experts
 				</button>
@@ -325,90 +318,9 @@ function Sliders({ edited }: { edited: Edited }) {
 	);
 }
 
-const REST_MS = 150;
 /** Keys that are named; more are counted. */
 const MOST_IGNORED = 6;
 
-/** The config.json as text: the last sound state stays while a line is half typed. */
-function ConfigText({
-	edited,
-	setStale,
-}: {
-	edited: Edited;
-	setStale: (isStale: boolean) => void;
-}) {
-	const { design, original, counts, dimensions } = edited;
-	const [text, setText] = useState(counts.config);
-	const [notes, setNotes] = useState<LineNote[]>([]);
-	const { keys } = useAppState("keys");
-	const now = `${encodeEdit(design, dimensions)} ${keys}`;
-	const typed = useRef(now);
-	const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
-	useEffect(() => {
-		// a slider, a question or Back has changed what the text should say
-		if (now === typed.current) return;
-		typed.current = now;
-		setText(counts.config);
-		setNotes([]);
-		setStale(false);
-	}, [now]);
-	const read = (content: string) => {
-		const found = readTyped(content, design, original.name, data.files as FormatData);
-		setNotes(found.notes);
-		setStale(found.notes.length > 0);
-		if (!found.dimensions) return;
-		const sizes = encodeEdit(design, found.dimensions);
-		const keys = encodeKeys(found.others, design);
-		typed.current = `${sizes} ${keys}`;
-		keepTyped(state.view === "b" ? "b" : "a", sizes, found.others);
-		change({ sizes, keys });
-	};
-	const type = (content: string) => {
-		setText(content);
-		clearTimeout(timer.current);
-		timer.current = setTimeout(() => read(content), REST_MS);
-	};
-	const lines = text.split("\n");
-	const noted = new Map(notes.map((x) => [x.line, x]));
-	return (
-		<div class="config-text">
-			<div class="config-lines" aria-hidden="true">
-				{lines.map((_, i) => (
-					<span key={i} class={noted.has(i) ? "marked" : undefined}>
-						{i + 1}
-					</span>
-				))}
-			</div>
-			<textarea
-				id="config-text"
-				aria-label="config.json"
-				aria-invalid={notes.length > 0}
-				aria-describedby="config-notes"
-				spellcheck={false}
-				wrap="off"
-				rows={lines.length}
-				value={text}
-				onInput={(event) => type(event.currentTarget.value)}
-			/>
-			<div id="config-notes" class="config-notes" role="status">
-				<ul>
-					{notes.map((x) => (
-						<li key={`${x.line} ${x.text}`}>
-							Line {grouped(BigInt(x.line + 1))}: {x.text}
-						</li>
-					))}
-				</ul>
-			</div>
-			{edited.opened && (
-				<p class="caption">Keys that change no weight are those of {edited.opened}.</p>
-			)}
-			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
-				Copy config.json
-			</button>
-		</div>
-	);
-}
-
 /** The title of an edited page. */
-export const editedTitle = ({ original, counts, opened }: Edited): string =>
-	`${opened || `${original.name}, edited`}: ${compactCount(counts.total)}`;
+export const editedTitle = ({ original, total, opened }: Edited): string =>
+	`${opened || `${original.name}, edited`}: ${compactCount(total)}`;

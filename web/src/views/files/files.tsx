@@ -28,7 +28,9 @@ import {
 	grouped,
 	matchWords,
 	percent,
+	shortBytes,
 	shortCount,
+	shortFileSize,
 	sum,
 	times,
 } from "../../lib/format";
@@ -38,6 +40,8 @@ import { bySize, joined, leafCell, type Cell } from "../parameters/measures";
 
 const MAX_ROWS = 500;
 const MAX_FACTS = 60;
+/** Fewer bytes are written in MB. */
+const GIGABYTE = 10n ** 9n;
 const formats: Formats = indexFormats(data.files as FormatData);
 
 /** Tensors whose names differ only in layer or expert numbers, and which are alike otherwise. */
@@ -208,6 +212,7 @@ function Contents({
 		sum(tensors.map((x) => x.elements)),
 		sum(tensors.map((x) => x.bytes)),
 	];
+	const isSmall = bytes < GIGABYTE;
 	const types = [...Map.groupBy(tensors, (x) => x.dtype)].map(([dtype, list]) => ({
 		dtype,
 		count: list.length,
@@ -218,7 +223,7 @@ function Contents({
 		title: key,
 		lines: [
 			sumFormula(rows.map((x) => [x.name, x[key]])),
-			...(key === "bytes" ? inBytes(bytes) : []),
+			...(key === "bytes" ? inBytes(bytes, isSmall) : []),
 		],
 	});
 	const deriveType = (x: (typeof types)[number]) => () => ({
@@ -266,11 +271,11 @@ function Contents({
 				</NumberButton>{" "}
 				bytes of tensors:{" "}
 				<NumberButton derive={deriveSum("bytes")} label="bytes">
-					{gigabytes(bytes)}
+					{isSmall ? shortFileSize(bytes) : gigabytes(bytes)}
 				</NumberButton>
 				,{" "}
 				<NumberButton derive={deriveSum("bytes")} label="bytes">
-					{gibibytes(bytes)}
+					{isSmall ? shortBytes(bytes) : gibibytes(bytes)}
 				</NumberButton>
 				<span class="caption">
 					; {header.format}, {grouped(size)} bytes, of which only the header was read,{" "}

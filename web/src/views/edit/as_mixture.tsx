@@ -1,0 +1,60 @@
+// A layer with experts in the place of its FFN beside the dense one.
+import { encodeSizes } from "../../lib/design";
+import type { Edited, Mixture } from "../../lib/editing";
+import { grouped } from "../../lib/format";
+import { modelPart } from "../../lib/model_parts";
+import { change } from "../../lib/state";
+import { Total } from "../design/design";
+
+export function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixture }) {
+	const { counts, unfollowed } = edited;
+	const { dimensions, like, counts: result } = mixture;
+	const layerOf = (x: typeof counts) => x.bars.find((y) => y.isLayers)?.groups ?? [];
+	const sizesOf = (x: typeof counts) => new Map(layerOf(x).map((y) => [y.name, y.n]));
+	const [dense, sparse] = [sizesOf(counts), sizesOf(result)];
+	const names = [...new Set([...dense.keys(), ...sparse.keys()])];
+	const { E, k } = dimensions.values;
+	const toDesign = () =>
+		change({
+			...({ view: "design", like, edit: "", keys: "", section: "", zoom: "" } as const),
+			sizes: encodeSizes(dimensions),
+		});
+	return (
+		<div data-part="mixture">
+			<h3>
+				{String(E)} experts in the place of each FFN, {String(k)} for a token
+			</h3>
+			<Total result={result} values={dimensions.values} />
+			<table class="mixture-layer">
+				<caption class="caption">
+					Parameters of a layer. Attention and KV cache stay; a router of each layer
+					chooses the experts of a token, and all of them are in memory.
+				</caption>
+				<thead>
+					<tr>
+						<th scope="col" />
+						<th scope="col">dense</th>
+						<th scope="col">with experts</th>
+					</tr>
+				</thead>
+				<tbody>
+					{names.map((name) => (
+						<tr key={name}>
+							<th scope="row">{modelPart(name).name}</th>
+							{[dense, sparse].map((x, i) => (
+								<td key={i} class="n">
+									{x.has(name) ? grouped(x.get(name)!) : "—"}
+								</td>
+							))}
+						</tr>
+					))}
+				</tbody>
+			</table>
+			{unfollowed && (
+				<button type="button" class="button" onClick={toDesign}>
+					Memory and hardware of the mixture
+				</button>
+			)}
+		</div>
+	);
+}
