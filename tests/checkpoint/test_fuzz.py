@@ -17,15 +17,15 @@ from llamath.utils.errors import FormatError
 pytest.importorskip("safetensors")
 
 
-RUNS, MUTATIONS = 1_000, 500
-"""Inputs of each reader, guided by coverage and not; twenty and four times as many with `--all`."""
+RUNS, MUTATIONS = 500, 250
+"""Inputs of each reader, guided by coverage and not; forty and eight times as many with `--all`."""
 SLOW_S = 30
 """CPU seconds that only a hang takes, on any machine."""
 
 
 @pytest.mark.parametrize("reader", TARGETS)
 def test_fuzzing_finds_nothing(reader: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    runs = RUNS * (20 if request.config.getoption("all") else 1)
+    runs = RUNS * (40 if request.config.getoption("all") else 1)
     out = tmp_path / "result.json"
     command = [
         sys.executable,
@@ -50,7 +50,7 @@ def test_fuzzing_finds_nothing(reader: str, tmp_path: Path, request: pytest.Fixt
 
 @pytest.mark.parametrize("reader", TARGETS)
 def test_random_mutations_find_nothing(reader: str, request: pytest.FixtureRequest) -> None:
-    runs = MUTATIONS * (4 if request.config.getoption("all") else 1)
+    runs = MUTATIONS * (8 if request.config.getoption("all") else 1)
     run = fuzz.FuzzRun(TARGETS[reader], SLOW_S)
     result = fuzz.fuzz_with_mutations(run, fuzz.Budget(runs=runs), seed=2)
     assert result["findings"] == [] and result["engine"] == "mutations"

@@ -27,23 +27,23 @@ def limited() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-THREE = ("gpt2", "distilgpt2", "llama-2-7b")
+THREE = ("gpt2", "distilgpt2", "gpt2-medium")
 
 
 @pytest.mark.slow
 def test_full_disk_ends_every_writer_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "index.html").write_text("mine")
-    write_gallery(str(tmp_path / "site"), ["llama-3-8b"], processes=1)
+    write_gallery(str(tmp_path / "site"), ["gpt2"], processes=1)
     (tmp_path / "site" / "notes.txt").write_text("x" * 900)
     before = look(tmp_path)
     for words in (
         ("export", *THREE, "-o", "new/deep"),
         ("export", *THREE, "-o", "mine", "--force"),
         ("export", *THREE, "-o", "site"),
-        ("export", "llama-3-8b", "-o", "page.html"),
-        ("export", "llama-3-8b", "-o", "mine/index.html", "--force"),
-        ("count", "llama-3-8b", "-o", "count.svg"),
+        ("export", "gpt2", "-o", "page.html"),
+        ("export", "gpt2", "-o", "mine/index.html", "--force"),
+        ("count", "gpt2", "-o", "count.svg"),
     ):
         command = [sys.executable, "-B", "-m", "llamath", *words]
         done = subprocess.run(
@@ -63,12 +63,12 @@ def test_gallery_is_moved_into_a_folder_by_force(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "mine.txt").write_text("mine")
     (tmp_path / "index.html").write_text("old")
-    write_gallery(str(tmp_path), ["llama-3-8b"], processes=1, force=True)
+    write_gallery(str(tmp_path), ["gpt2"], processes=1, force=True)
     assert (tmp_path / "models" / "mine.txt").read_text() == "mine" and "<html" in (
         tmp_path / "index.html"
     ).read_text()
     assert sorted(x.name for x in (tmp_path / "models").iterdir()) == [
-        "llama-3-8b.html",
+        "gpt2.html",
         "mine.txt",
     ]
     assert not [x for x in os.listdir(tmp_path) if x.startswith(".")]
