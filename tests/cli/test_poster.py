@@ -91,7 +91,7 @@ def test_poster_states_the_facts() -> None:
         "7,168",
         "129,280",
         "160k",
-        "1.34 TB",
+        "673 GB",
         "68.6 KiB",
         "97.4 %",
         "config.json of deepseek-ai/DeepSeek-V3",

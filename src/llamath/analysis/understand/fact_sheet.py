@@ -609,7 +609,8 @@ def _describe(
     """Return one sentence, `A dense decoder-only transformer: 32 identical layers of
     grouped-query attention and SwiGLU`, with a period.
     """
-    size = "mixture-of-experts" if "moe" in kinds else "dense"
+    # "dense" is said of transformers: a recurrent model need not have an FFN
+    size = "mixture-of-experts " if "moe" in kinds else "" if "recurrent" in kinds else "dense "
     what = (
         "recurrent model"
         if "recurrent" in kinds
@@ -633,7 +634,7 @@ def _describe(
     )
     noun += f", which run {again:,} times," if again > 1 else ""
     made_of = _join_words(dict.fromkeys((*(x.name for x in mixers), *_dense_ffns(ffns))))
-    return f"A {size} {what}{reads}: {noun} of {made_of}{_describe_experts(ffns)}."
+    return f"A {size}{what}{reads}: {noun} of {made_of}{_describe_experts(ffns)}."
 
 
 def written_patterns(mixers: LayerPattern, ffns: LayerPattern) -> tuple[str, ...]:

@@ -185,7 +185,11 @@ function Cached({
 	const [isOne, isGrowth] = [tokens === 1n, tokens === 1n && none! > 0n];
 	const shown = isGrowth ? n! - none! : n!;
 	const derive = (): Derivation => ({
-		title: isOne ? "KV cache of a token" : `KV cache of ${grouped(tokens)} tokens`,
+		title: !tokens
+			? "Recurrent states"
+			: isOne
+				? "KV cache of a token"
+				: `KV cache of ${grouped(tokens)} tokens`,
 		lines: [
 			expressionLines(cache, { ...at, T: tokens }, n!),
 			isGrowth && formula("less the states", `${grouped(n!)} − ${grouped(none!)}`),
@@ -193,7 +197,7 @@ function Cached({
 		],
 	});
 	return (
-		<NumberButton derive={derive} label="KV cache" data-part={part}>
+		<NumberButton derive={derive} label={tokens ? "KV cache" : "states"} data-part={part}>
 			{shortBytes(shown)}
 		</NumberButton>
 	);
@@ -214,6 +218,7 @@ function Bytes({
 	const weights = 2n * result.total;
 	const { form: cache, windows, unknown } = result.cache;
 	const at = { ...values, ...windows };
+	const [none, many] = [0n, 1n << 20n].map((T) => cache && value(cache, { ...at, T }));
 	return (
 		<p class="caption" data-part="bytes">
 			In 16 bits{" "}
@@ -236,6 +241,11 @@ function Bytes({
 						? `it depends on ${unknown.join(", ")}, which this page knows with other values`
 						: "llamath counts this family, and knows no forward pass of it"
 				}`
+			) : none && none === many ? (
+				<>
+					recurrent states of <Cached cache={cache} at={at} tokens={0n} part="states" />{" "}
+					for a sequence, however long
+				</>
 			) : (
 				<>
 					KV cache <Cached cache={cache} at={at} tokens={1n} part="cache-per-token" /> per

@@ -11,6 +11,7 @@ import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { useGuide } from "../../lib/guide";
 import { liveViews } from "../../lib/live_views";
+import { Mathematics } from "../../lib/mathematics";
 import { usePrintedState, whilePrinting } from "../../lib/printing";
 import { lettersOf, type Question } from "../../lib/question";
 import { reveal } from "../../lib/reveal";
@@ -150,6 +151,8 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 		addEventListener("keydown", endOnEscape);
 		return () => {
 			removeEventListener("keydown", endOnEscape);
+			if (own !== null && appState.layer === own) change({ layer: before }, true);
+			own = null;
 			// the focus was in what has gone
 			requestAnimationFrame(() => {
 				const start = document.querySelector<HTMLElement>("button.tour-start");
@@ -225,7 +228,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 			<p>
 				<strong>Why?</strong> {stop.why}
 			</p>
-			{stop.formula && <p class="tour-formula">{stop.formula}</p>}
+			{stop.formula && <Mathematics text={stop.formula} />}
 			{index === 0 && !Values && <WhereValuesAre />}
 		</div>
 	);
@@ -278,27 +281,20 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 					}}
 				/>
 			) : (
-				<div class={`tour-body ${isPaired ? "paired" : ""}`}>
-					{isPaired ? (
-						<>
-							<div>
-								{text}
-								{questions}
-							</div>
-							<div>
-								{values}
-								{shapes}
-								{code}
-							</div>
-						</>
-					) : (
-						<>
-							{text}
-							{values}
-							{code}
+				<div class={`tour-body ${isPaired ? "paired" : "columns"}`}>
+					<div>
+						{text}
+						{isPaired ? questions : code}
+					</div>
+					<div>
+						{values}
+						{isPaired && [shapes, code]}
+					</div>
+					{!isPaired && (
+						<div>
 							{questions}
 							{shapes}
-						</>
+						</div>
 					)}
 				</div>
 			)}
@@ -544,7 +540,7 @@ function Handout({ model }: { model: ModelData }) {
 					<p>
 						<strong>Why?</strong> {x.why}
 					</p>
-					{x.formula && <p class="tour-formula">{x.formula}</p>}
+					{x.formula && <Mathematics text={x.formula} />}
 					{isOnPaper && Values ? (
 						<>
 							<Values model={model} stop={x} isOnPaper />

@@ -69,6 +69,12 @@ def formula_of(facts: FactSheet) -> str:
     return group_digits(facts.model.count.formula.symbols)
 
 
+def letters_of(facts: FactSheet) -> str:
+    """Return the values of the letters in the count."""
+    letters = facts.model.count.formula.letters
+    return ", ".join(f"{x}\u00a0=\u00a0{int(n):,}" for x, n in letters.items())
+
+
 def facts_of(facts: FactSheet) -> Iterator[Fact]:
     """Yield the facts in one row or two; what is not known is left out."""
     yield Fact(f"{facts.layers:,}", "layers" if facts.layers != 1 else "layer")
@@ -86,8 +92,8 @@ def facts_of(facts: FactSheet) -> Iterator[Fact]:
     yield Fact(f"{facts.vocabulary:,}", "vocabulary")
     if facts.context is not None:
         yield Fact(short_tokens(facts.context), "context")
-    if size := next((x.bytes for x in facts.weights if x.dtype == "bf16"), None):
-        yield Fact(_decimal_bytes(size), "in bf16")
+    for first in facts.weights[:1]:  # as released, where that is known
+        yield Fact(_decimal_bytes(first.bytes), f"in {first.dtype}")
     if facts.kv_per_token:
         yield Fact(short_bytes(facts.kv_per_token), "KV per token", "$c-kv")
 
@@ -114,7 +120,7 @@ def shares_of(facts: FactSheet) -> list[tuple[str, str, str]]:
         sizes[component] = sizes.get(component, 0) + n
     groups = [x for x, n in facts.model.count.groups.items() if n]
     names = _NAMES | {"attn": _mixer_name(facts, groups), "vision": senses_of(facts).capitalize()}
-    names |= {"ffn": "Shared and dense FFN"} if sizes.get("experts") else {}
+    names |= {"ffn": "Other FFN"} if sizes.get("experts") else {}
     return [
         (x, names[x], f"{n / max(1, facts.total):.1%}".replace("%", " %"))
         for x, n in sorted(sizes.items(), key=lambda x: -x[1])
@@ -157,6 +163,7 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
         return None
     used = used_copies(facts.model)
     groups: dict[str, list[Matrix]] = {}
+    shared = all(".shared." in x.pattern for x in section.rows if COMPONENTS[x.group] == "ffn")
     tiles: dict[tuple[int, int], list[tuple[int, int]]] = {}
     sizes: dict[str, int] = {}
     for row in section.rows:
@@ -195,7 +202,9 @@ def open_layer(facts: FactSheet) -> OpenLayer | None:
     mixes = {row.group for row in section.rows}
     names = _NAMES | {"attn": _mixer_name(facts, mixes)}
     placed = tuple(
-        MatrixGroup(_heading(names, key, groups), short_count(sizes[key]), 0, tuple(matrices))
+        MatrixGroup(
+            _heading(names, key, groups, shared), short_count(sizes[key]), 0, tuple(matrices)
+        )
         for key, matrices in sorted(groups.items(), key=lambda x: x[0] == "experts")
     )
     n = int(section.times)
@@ -213,11 +222,13 @@ def _tile(shapes: list[tuple[int, int]], width: int) -> tuple[int, int]:
     return min(sides, key=lambda x: max(x) / max(1, min(x)), default=(area, 1))
 
 
-def _heading(names: Mapping[str, str], key: str, groups: Mapping[str, list[Matrix]]) -> str:
+def _heading(
+    names: Mapping[str, str], key: str, groups: Mapping[str, list[Matrix]], shared: bool
+) -> str:
     if key == "experts":
         experts = next((x for x in groups[key] if x.copies > 1), None)
         if experts is not None:
             return f"{experts.copies:,} experts, {experts.active:,} for each token"
     if key == "ffn" and "experts" in groups:
-        return "Outside the experts"
+        return "Shared expert" if shared else "Outside the experts"
     return names.get(key, key)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ....analysis.understand.model_bars import Bar, ModelBars
 from .drawn_text import Canvas, size_that_fits, text_width
-from .layer_packing import Box, PlacedGroup, Tiles, pack_layer
+from .layer_packing import Box, MatrixGroup, PlacedGroup, Tiles, pack_layer
 from .poster_content import Fact, OpenLayer
 
 _FOOT = ("attn", "norm", "router", "ffn", "experts", "vision", "embed", "head")
@@ -16,6 +16,8 @@ _FOOT = ("attn", "norm", "router", "ffn", "experts", "vision", "embed", "head")
 _STREAM = 6
 _LEAST_WIDTH, _LEAST_HEIGHT = 16.0, 0.6  # of a bar
 _PART_GAP = 14
+_LEAST_SHARE = 0.65
+"""The smallest size of the names of components, of that which is asked for."""
 
 
 class _Run(NamedTuple):
@@ -30,7 +32,16 @@ def draw_layer(canvas: Canvas, layer: OpenLayer, width: int, box: Box, size: flo
     x, y, wide, high = box
     canvas.text((x, y + size), layer.title, size, bold=True, room=wide, least=size * 0.7)
     top, small = size * 1.9, size * 0.9
-    groups = [x._replace(least_width=text_width(x.heading, small * 0.8)) for x in layer.groups]
+    # beside experts the other matrices are small, and named in their heading
+    has_experts = any(y.copies > 1 for x in layer.groups for y in x.matrices)
+    groups = [
+        x._replace(
+            least_width=text_width(f"{x.heading}  {_note(x)}", small)
+            if has_experts
+            else text_width(x.heading, small * 0.8)
+        )
+        for x in layer.groups
+    ]
     inner = (x, y + top, wide, high - top)
     placed = pack_layer(groups, width, inner, size * 1.45)
     for group in placed:
@@ -43,6 +54,10 @@ def _draw_group(canvas: Canvas, placed: PlacedGroup, size: float) -> None:
     heading = placed.group.heading
     used = canvas.text(at, heading, size, room=placed.room, least=size * 0.8)
     note = placed.group.note
+    if not all(_label_size(x, size) for x in placed.tiles if x.matrix.label):
+        names = _note(placed.group)
+        fits = used + size / 2 + text_width(names, size) <= placed.room
+        note = names if fits else note
     if used + size / 2 + text_width(note, size) <= placed.room:
         canvas.text((placed.x + used + size / 2, at[1]), note, size, color="$ink-2")
     for tiles in placed.tiles:
@@ -68,14 +83,26 @@ def _draw_tiles(canvas: Canvas, tiles: Tiles, size: float) -> None:
         return
     (x, y, wide, high) = boxes[0]
     on = f"$on-{matrix.component}"
-    size = size_that_fits(matrix.label, wide - 4, size, 11, bold=True)
-    if text_width(matrix.label, size, bold=True) + 4 <= wide and size + 6 <= high:
+    if size := _label_size(tiles, size):
         pad = min(5.0, (wide - text_width(matrix.label, size, bold=True)) / 2)
         canvas.text((x + pad, y + size + 2), matrix.label, size, bold=True, color=on)
         sides = "{:,} × {:,}".format(*matrix.shape)
         small = size * 0.85
         if text_width(sides, small) + 10 <= wide and 2.3 * size + 8 <= high:
             canvas.text((x + pad, y + 2.2 * size + 2), sides, small, color=on)
+
+
+def _note(group: MatrixGroup) -> str:
+    """Return the parameters of a group, and the names of its matrices."""
+    names = ", ".join(x.label for x in group.matrices if x.label)
+    return f"{group.note}: {names}" if names else group.note
+
+
+def _label_size(tiles: Tiles, size: float) -> float:
+    """Return the size of a label inside its matrix; 0 where it has no room."""
+    label, (_, _, wide, high) = tiles.matrix.label, tiles.boxes[0]
+    size = size_that_fits(label, wide - 4, size, 11, bold=True)
+    return size if text_width(label, size, bold=True) + 4 <= wide and size + 6 <= high else 0
 
 
 def _spread(some: int, many: int) -> set[int]:
@@ -222,12 +249,24 @@ def _label_parts(
 def draw_shares(
     canvas: Canvas, shares: Sequence[tuple[str, str, str]], box: Box, size: float
 ) -> None:
-    """Draw the color, the name and the share of each component, in a row."""
+    """Draw the color, the name and the share of each component, in a row: smaller ones if there
+    are many.
+    """
     x, y, wide, _ = box
-    at, note = x, "areas are parameters"
+    note, largest = "areas are parameters", size
+
+    def needed() -> float:
+        each = (
+            size * 3.05 + text_width(name, size) + text_width(share, size, bold=True)
+            for _, name, share in shares
+        )
+        return sum(each) + text_width(note, size)
+
+    while needed() > wide and size > largest * _LEAST_SHARE:
+        size -= 0.5
+    at = x
     for component, name, share in shares:
-        needed = size * 1.4 + text_width(f"{name} ", size) + text_width(share, size, bold=True)
-        if at + needed > x + wide - text_width(note, size):
+        if at + size * 3 + text_width(name + share, size) + text_width(note, size) > x + wide:
             break
         canvas.boxes([(at, y + size * 0.1, size * 0.9, size * 0.9)], f"$c-{component}")
         at += size * 1.4

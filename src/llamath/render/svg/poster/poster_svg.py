@@ -15,6 +15,7 @@ from .layer_packing import Box
 from .poster_content import (
     facts_of,
     formula_of,
+    letters_of,
     name_of,
     open_layer,
     origin_of,
@@ -205,11 +206,12 @@ def _draw_a3(canvas: Canvas, facts: FactSheet) -> None:
         canvas.text((left, y), line, 21, room=wide)
         y += 29
     canvas.line((left, y), (right, y), "$ink", 2)
-    lines = list(wrap_to_width(formula_of(facts), wide, 19))
     small = 19.0
+    written = [formula_of(facts), letters_of(facts)]
+    lines = [y for x in written for y in wrap_to_width(x, wide, small)]
     if len(lines) > 6:
         small = 14.0
-        lines = list(wrap_to_width(formula_of(facts), wide, small))
+        lines = [y for x in written for y in wrap_to_width(x, wide, small)]
     if len(lines) > _MOST_LINES:
         lines[_MOST_LINES - 1 :] = [f"… and {len(lines) - _MOST_LINES + 1:,} lines more"]
     foot = 1612 - len(lines) * small * 1.45

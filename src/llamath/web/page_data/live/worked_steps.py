@@ -149,8 +149,9 @@ def _named(found: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[float]]]:
         return [*rows[:gated], (f"y{name.removeprefix('x')}", numbers), *rows[gated + 1 :]]
     rows[gated] = (f"y = {name}", numbers)
     named = [(_LATER.get(x, x), y) for x, y in rows]
-    is_of_branch = product is not None and product["in"] == "x"
-    return [("x, normed", product["x"]), *named] if is_of_branch else named
+    if product is not None and product["in"] == "x":
+        return [("x, normed", product["x"]), *named]
+    return named
 
 
 _LATER = {"out = W product": "out = W y", "x": "stream"}
