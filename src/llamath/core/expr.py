@@ -209,7 +209,12 @@ class Expr(_Written):
     @property
     def numbers(self) -> str:
         """Write the expression with values for letters: `32·128`."""
-        return _format(self.terms, _numbers)
+        if is_marking():
+            return _format(self.terms, _numbers)
+        kept: str | None = vars(self).get("_numbers")
+        if kept is None:
+            kept = vars(self)["_numbers"] = _format(self.terms, _numbers)
+        return kept
 
     @property
     def atoms(self) -> dict[str, int]:
@@ -546,8 +551,12 @@ def total(values: Iterable[int]) -> Expr:
     terms: dict[Monomial, int] = {}
     keys: dict[Monomial, Monomial] = {}
     for value in values:
+        if type(value) is int:
+            number += value
+            terms[()] = terms.get((), 0) + value
+            continue
         number += int(value)
-        if type(value) is not int and type(value) is not Expr:
+        if type(value) is not Expr:
             kind = _kind_of(value)
         for monomial, k in (
             value.terms.items()
@@ -569,8 +578,11 @@ def product(values: Iterable[int]) -> Expr:
     monomial: Monomial = ()  # the product so far, while it has one term
     terms: dict[Monomial, int] | None = None
     for value in values:
+        if type(value) is int:
+            number, coefficient = number * value, coefficient * value
+            continue
         number *= int(value)
-        if type(value) is not int and type(value) is not Expr:
+        if type(value) is not Expr:
             kind = _kind_of(value)
         if not isinstance(value, Expr):
             coefficient *= value
@@ -721,7 +733,7 @@ def _call(function: str, *arguments: Expr) -> Expr:
 
 def as_number(x: int) -> int:
     """Return an int; with marks, one that keeps its expression where that has letters."""
-    if type(x) is Number:
+    if type(x) is int or type(x) is Number:
         return x
     return Number(int(x), "+", x) if isinstance(x, Expr) and is_marking() and x.symbols else int(x)
 

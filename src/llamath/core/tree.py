@@ -560,7 +560,14 @@ def fold(block: Block, depth: int = 0) -> Sequence[Folded]:
 
 
 def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
-    """Return the folded leaves under one field of a block."""
+    """Return the folded leaves under one field of a block, which keeps them."""
+    kept: dict[tuple[str, int], Sequence[Folded]] = vars(block).setdefault("_folded_fields", {})
+    if (name, depth) not in kept:
+        kept[name, depth] = _fold_field(block, name, depth)
+    return kept[name, depth]
+
+
+def _fold_field(block: Block, name: str, depth: int) -> Sequence[Folded]:
     child = block.child(name)
     group = (block.groups.get(name, ""), block.group)
     if isinstance(child, Weight):

@@ -193,6 +193,8 @@ class Marks:
         return {DELIMITER + "~": [*x.parts, number, int(x.in_runs)]}
 
     def _encoded(self, text: str) -> str:
+        if _START not in text:
+            return text
         return self._pattern.sub(lambda x: f"{DELIMITER}{_place(x[1])}{DELIMITER}", text)
 
     def _letters(self) -> dict[str, int]:
@@ -216,6 +218,13 @@ class Marks:
         of_ranges: Callable[[Ranges], Any],
     ) -> Any:
         def visit(y: Any) -> Any:
+            kind = type(y)
+            if kind is str:
+                return of_text(y)
+            if kind is int or kind is float or kind is bool or y is None:
+                return y
+            if kind is dict:
+                return {self.own(key): visit(value) for key, value in y.items()}
             if isinstance(y, str):
                 return of_text(y)
             if isinstance(y, Repeated):
@@ -350,12 +359,21 @@ class _SharedForms:
         self._nodes: list[tuple[Any, ...]] = []
         self._uses: list[int] = []
         self._roots: dict[int, int] = {}
+        self._known: dict[int, tuple[Any, int]] = {}  # by list, which it keeps
 
     def add(self, form: Any) -> int:
         """Return the place of a form."""
         return self._roots.setdefault(self._node(form), len(self._roots))
 
     def _node(self, form: Any) -> int:
+        if type(form) is not list:
+            return self._find_node(form)
+        known = self._known.get(id(form))
+        if known is None:
+            known = self._known[id(form)] = form, self._find_node(form)
+        return known[1]
+
+    def _find_node(self, form: Any) -> int:
         if not isinstance(form, list):
             content: tuple[Any, ...] = (form,)
         elif form[0] == "let":

@@ -6,7 +6,7 @@ becomes a parameter of the class (anti-unification).
 
 from __future__ import annotations
 
-import ast
+import _ast as ast
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -131,8 +131,9 @@ class ClassCode:
         if isinstance(first, ast.ListComp) and len({outline_of(x) for x in nodes}) > 1:
             return self._hole(nodes, hint, in_forward)  # each of its modules is made anew
         merged: dict[str, Any] = {}
-        for field, value in ast.iter_fields(first):
-            own = [getattr(x, field) for x in nodes]
+        for field in first._fields:
+            own: list[Any] = [getattr(x, field, None) for x in nodes]
+            value = own[0]
             if isinstance(value, list):
                 if len({len(x) for x in own}) > 1:
                     return self._hole(nodes, hint, in_forward)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import _ast as ast
 from collections.abc import Mapping
 from itertools import pairwise
 

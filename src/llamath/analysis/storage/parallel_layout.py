@@ -204,17 +204,19 @@ def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[W
     part = tree.replace(layers=Stack(*(((block,), n) for block, n in kinds)))
     layers_position = tree.fields.index("layers")
     shards: list[WeightShard] = []
-    for name, _ in part.children:
+    for name, _ in tree.children:
         position = tree.fields.index(name)
         in_first = position < layers_position or name in TOWER_FIELDS
         if (in_first and not stage.first) or (
             position > layers_position and not in_first and not stage.last
         ):
             continue
-        leaves = (
-            _tower_leaves(part, name, layout) if name in TOWER_FIELDS else fold_field(part, name)
-        )
         in_layers = name == "layers"
+        leaves = (
+            _tower_leaves(tree, name, layout)
+            if name in TOWER_FIELDS
+            else fold_field(part if in_layers else tree, name)
+        )
         shards += [
             _shard(x, layout) for x in leaves if not x.weight.tied or not (in_layers or stage.first)
         ]
@@ -270,10 +272,8 @@ def _tower_leaves(tree: Decoder, name: str, layout: Layout) -> Sequence[Folded]:
 
 
 def _shard(x: Folded, layout: Layout) -> WeightShard:
-    shape, n = (
-        list(map(as_number, x.weight.shape)),
-        layout.expert_tp if x.num_experts else layout.tp,
-    )
+    full_shape = tuple(map(as_number, x.weight.shape))
+    shape, n = [*full_shape], layout.expert_tp if x.num_experts else layout.tp
     if x.split:
         axis, parts = x.split.axis, as_number(x.split.parts)
         shape[axis] = (
@@ -282,10 +282,6 @@ def _shard(x: Folded, layout: Layout) -> WeightShard:
             else shape[axis] // min(n, parts)
         )
     copies = as_number(x.copies) // layout.ep if x.num_experts else as_number(x.copies)
-    full_shape, split_axis = (
-        tuple(map(as_number, x.weight.shape)),
-        x.split.axis if x.split else None,
-    )
     return WeightShard(
         x.pattern,
         tuple(shape),
@@ -294,6 +290,6 @@ def _shard(x: Folded, layout: Layout) -> WeightShard:
         x.group,
         bool(x.num_experts),
         full_shape,
-        split_axis,
+        x.split.axis if x.split else None,
         x.weight.buffer,
     )

@@ -10,7 +10,7 @@ ZeRO-3 gathers weights as often, in the forward and in the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -51,22 +51,14 @@ class _BytesSent(NamedTuple):
     data: float
 
 
+STEP_PARTS = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update")
+"""The parts of a step that take time."""
+
+
 class StepTime(Record):
     """The seconds of a training step, by part."""
 
-    json_fields: ClassVar[tuple[str, ...]] = (
-        *(
-            "arithmetic",
-            "tensor",
-            "context",
-            "expert",
-            "pipeline",
-            "bubble",
-            "data",
-            "update",
-            "step",
-        ),
-    )
+    json_fields: ClassVar[tuple[str, ...]] = (*STEP_PARTS, "step")
 
     arithmetic: float  # matrix products and memory-bound operations
     tensor: float
@@ -81,21 +73,20 @@ class StepTime(Record):
     @property
     def step(self) -> float:
         """The whole step."""
-        return (
-            self.arithmetic
-            + self.tensor
-            + self.context
-            + self.expert
-            + self.pipeline
-            + self.bubble
-            + self.data
-            + self.update
-        )
+        return _whole(getattr(self, name) for name in STEP_PARTS)
 
     @property
     def bubble_share(self) -> float:
         """The share of the pipeline bubble in the step."""
         return self.bubble / self.step
+
+
+def _whole(parts: Iterable[float]) -> float:
+    """Return the sum of the parts, added one after the other as a release of Python may not do."""
+    found = 0.0
+    for x in parts:
+        found += x
+    return found
 
 
 _Kind = tuple[PipelineStage, Sequence[tuple[Block, int]]]
@@ -114,6 +105,10 @@ class StepTimeModel:
     def step(self, layout: Layout, owned: DataParallelBytes) -> StepTime:
         """Return the time of one step: all microbatches and the optimizer update."""
         return _Step(self, layout, owned).timing
+
+    def seconds(self, layout: Layout, owned: DataParallelBytes) -> float:
+        """Return the seconds of one step alone, as many layouts are ranked by it."""
+        return _whole(_Step(self, layout, owned).parts)
 
     def stages(self, layout: Layout) -> list[PipelineStage]:
         """The pipeline stages that differ; of several stages with the same layers, the first."""
@@ -180,6 +175,13 @@ class _Step:
     @property
     def timing(self) -> StepTime:
         """The step time by part."""
+        slowest, _ = self.model.slowest_stage(self.layout)
+        times = dict(zip(STEP_PARTS, self.parts, strict=True))
+        return StepTime(**times, sent=self._bytes_sent(slowest))
+
+    @property
+    def parts(self) -> tuple[float, ...]:
+        """The seconds of each of `STEP_PARTS`."""
         layout, m, passing, shared = (
             self.layout,
             self.layout.count,
@@ -188,17 +190,10 @@ class _Step:
         )
         slowest, each = self.model.slowest_stage(layout)
         arithmetic, tensor, context, expert = (m * x for x in each)
-        return StepTime(
-            arithmetic=arithmetic,
-            tensor=tensor,
-            context=context,
-            expert=expert,
-            pipeline=m * passing,
-            bubble=(layout.pp - 1) / layout.interleave * (sum(each) + passing),
-            data=shared - min(DP_OVERLAP * shared, self._overlappable_seconds(sum(each))),
-            update=(self.dp_bytes.update + slowest.fp8_weights) / self.model.costs.rates.memory,
-            sent=self._bytes_sent(slowest),
-        )
+        bubble = (layout.pp - 1) / layout.interleave * (sum(each) + passing)
+        data = shared - min(DP_OVERLAP * shared, self._overlappable_seconds(sum(each)))
+        update = (self.dp_bytes.update + slowest.fp8_weights) / self.model.costs.rates.memory
+        return arithmetic, tensor, context, expert, m * passing, bubble, data, update
 
     @cached_property
     def _send_seconds(self) -> float:

@@ -18,7 +18,7 @@ from ...graph.flop_count import train_flops
 from ...graph.operations.attention_operations import attention
 from ...graph.recorder import record
 from ...storage.memory_line import overhead_bytes
-from ...storage.parallel_layout import PipelineStage
+from ...storage.parallel_layout import PipelineStage, WeightShard
 from ..training.fp8_recipes import Fp8Recipe
 from ..training.pipeline_schedule import in_flight_microbatches
 from ..training.training_memory import TrainingJob, TrainRequest
@@ -53,6 +53,7 @@ class LayoutMemory:
     def __init__(self, job: TrainingJob, stages: Stages) -> None:
         self.job, self._stages = job, stages
         self._states: dict[tuple[int, ...], PersistentState] = {}
+        self._layers: dict[tuple[int, ...], list[list[WeightShard]]] = {}
         self._persistent: dict[tuple[int, ...], tuple[int, int]] = {}
         self._activations: dict[tuple[object, ...], int] = {}
         self._unsharded: dict[tuple[int, ...], _UnshardedState] = {}
@@ -85,7 +86,7 @@ class LayoutMemory:
                 for x in lines_of_kind
             ]
             gathered = (
-                zero3_gather_buffers(resident, self.job.with_layout(layout).layers(stage), layout)
+                zero3_gather_buffers(resident, self._stage_layers(stage, layout), layout)
                 if layout.zero == 3
                 else []
             )
@@ -97,6 +98,12 @@ class LayoutMemory:
         if key not in self._states:
             self._states[key] = self.job.with_layout(layout).persistent_state(stage)
         return self._states[key]
+
+    def _stage_layers(self, stage: PipelineStage, layout: Layout) -> list[list[WeightShard]]:
+        key = (stage.index, *_weight_split(layout))
+        if key not in self._layers:
+            self._layers[key] = self.job.with_layout(layout).layers(stage)
+        return self._layers[key]
 
     def _activation_bytes(self, stage: PipelineStage, layout: Layout) -> int:
         """Bytes of activations, logits and loss."""
@@ -251,7 +258,7 @@ class TrainingCostModel:
 
     def step_seconds(self, layout: Layout) -> float:
         """Return the seconds of a step."""
-        return self.time.step(layout, self.memory.data_parallel_bytes(layout)).step
+        return self.time.seconds(layout, self.memory.data_parallel_bytes(layout))
 
     def fits(self, layout: Layout) -> bool:
         """Return whether the layout fits into the memory of a GPU of the largest stage."""

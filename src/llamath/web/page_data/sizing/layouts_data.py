@@ -15,6 +15,7 @@ from ....analysis.size.memory.inference_memory import MemoryCalculator
 from ....analysis.size.plan.layout_space import divisors
 from ....analysis.size.plan.plan_ranking import PlanRequest, plan
 from ....analysis.size.plan.serving_plan import plan_serving
+from ....analysis.size.plan.step_time import STEP_PARTS
 from ....analysis.size.plan.training_run import TrainingPlan
 from ....analysis.size.training.training_memory import TrainingJob, TrainRequest
 from ....analysis.storage.parallel_layout import PipelineStage, pipeline_stages
@@ -37,7 +38,6 @@ _LARGEST_PIPELINE = 8
 """The most stages of a schedule that is drawn."""
 _MOST_MICROBATCHES, _MOST_WITH_TWO_STAGES = 64, 256
 _PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead")
-_TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update")
 
 
 def layouts(
@@ -113,7 +113,7 @@ def _training_plan(model: FamilyModel, job: TrainingJob, found: TrainingPlan) ->
         "experts": None if layout.ep == 1 else _experts_of_ranks(model, layout),
         "fullest": fullest.stage.index,
         "parts": {name: str(getattr(fullest, name)) for name in _PARTS},
-        "seconds": {name: getattr(found.timing, name) for name in _TIMES},
+        "seconds": {name: getattr(found.timing, name) for name in STEP_PARTS},
         "mfu": found.mfu,
         "rate": found.rate,
         "tokens": found.tokens,
