@@ -68,7 +68,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("checkpoint", CHECKPOINTS if whole else CHECKPOINTS[:BY_DEFAULT])
     if "asserted" in metafunc.fixturenames:
         known = [x for x in computed_slugs() if x not in REFUSED_PRESETS]
-        metafunc.parametrize("asserted", known if whole else EXAMPLES[:4])
+        few = [x for x in EXAMPLES[:4] if x != "deepseek-v3"]  # 45,000 modules take ten seconds
+        metafunc.parametrize("asserted", known if whole else [*few, "deepseek-v2-lite"])
 
 
 def statements(lines: list[str]) -> list[str]:

@@ -213,6 +213,7 @@ def torchrun(*words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.release
 def test_torchrun_on_two_nodes_runs_the_command_line(tmp_path: Path) -> None:
     folder = str(tiny_checkpoint(tmp_path / "model"))
     asked = ("The cat", "--max-tokens", "8", "--temperature", "1", "--seed", "4", "--json")
