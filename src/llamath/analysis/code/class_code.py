@@ -6,7 +6,7 @@ becomes a parameter of the class (anti-unification).
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -131,9 +131,8 @@ class ClassCode:
         if isinstance(first, ast.ListComp) and len({outline_of(x) for x in nodes}) > 1:
             return self._hole(nodes, hint, in_forward)  # each of its modules is made anew
         merged: dict[str, Any] = {}
-        for field in first._fields:
-            own: list[Any] = [getattr(x, field, None) for x in nodes]
-            value = own[0]
+        for field, value in ast.iter_fields(first):
+            own = [getattr(x, field) for x in nodes]
             if isinstance(value, list):
                 if len({len(x) for x in own}) > 1:
                     return self._hole(nodes, hint, in_forward)

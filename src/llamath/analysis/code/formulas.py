@@ -4,7 +4,7 @@ of the code, from the same syntax trees.
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -8,7 +8,7 @@ has the name of the stream (residual).
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -21,7 +21,7 @@ from .operation_code import EXPRESSIONS, FUNCTIONS, MENTIONED_TWICE, USES
 from .recorded_code import Body, NamedFloat, NamedInt, Placed, PlacedStack, RecordedCall, is_module
 from .refusal import NotWritten
 from .symbols import DIM, NUMBER, outline_of
-from .syntax.trees import fill, named, parse_statement, part_of, unparse
+from .syntax.trees import fill, named, part_of, unparse
 
 if TYPE_CHECKING:
     from .model_code import ModelWriter
@@ -361,7 +361,7 @@ class ForwardWriter:
             arguments.append(f"{text}[:, :, i]" if len(z.shape) == 4 else text)
         head = "for i, layer in enumerate(self.layers)" if numbered else "for layer in self.layers"
         call = f"{y} = layer({', '.join([*arguments, *self.model.read_by_layers])})"
-        self._add(parse_statement(f"{head}:\n    {call}"), "", [c])
+        self._add(ast.parse(f"{head}:\n    {call}").body[0], "", [c])
 
     def _set(self, x: Node, name: str) -> str:
         """Give a node a name that no other has that is still used."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 from collections.abc import Mapping
 from itertools import pairwise
 

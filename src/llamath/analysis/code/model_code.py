@@ -4,7 +4,7 @@ call.
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 import re
 from collections.abc import Collection, Mapping
 from functools import cached_property

@@ -7,7 +7,7 @@ block it reads, and any other that is not at its default is refused.
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 from collections.abc import Callable, Mapping
 from math import inf
 from operator import is_

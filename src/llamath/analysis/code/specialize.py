@@ -6,7 +6,7 @@ The source is edited in place, so that its lines and comments stay as they were 
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 import os
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, cached_property
@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from .syntax.line_breaks import WIDTH, break_line
-from .syntax.trees import inner_nodes, parse_statement, unparse
+from .syntax.trees import inner_nodes, unparse
 
 _UNKNOWN = object()
 _Function = ast.FunctionDef | ast.ClassDef
@@ -30,7 +30,7 @@ class Source:
     @cached_property
     def node(self) -> _Function:
         """Its tree, parsed when it is needed."""
-        node = parse_statement("\n".join(self.lines))
+        node = ast.parse("\n".join(self.lines)).body[0]
         assert isinstance(node, _Function)
         return node
 
@@ -298,9 +298,10 @@ def _cut(line: str, column: int, first: bool) -> str:
 
 
 def _value(default: ast.expr) -> Any:
-    if isinstance(default, ast.Tuple) and not default.elts:
-        return ()
-    return default.value if isinstance(default, ast.Constant) else _UNKNOWN
+    try:
+        return ast.literal_eval(default)
+    except ValueError:
+        return _UNKNOWN
 
 
 def _literal(value: Any) -> str:

@@ -6,7 +6,7 @@ where they are from.
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 import keyword
 import re
 from functools import reduce

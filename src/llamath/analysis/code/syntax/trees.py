@@ -2,14 +2,11 @@
 
 Trees share their parts and never change: who changes a node makes a new one. Names, attributes and
 the calls that templates make are one tree wherever they occur, so that their text is written once.
-
-The classes of nodes are those of `_ast`: `ast` has more, which takes as long to import as writing a
-small model.
 """
 
 from __future__ import annotations
 
-import _ast as ast
+import ast
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
@@ -31,16 +28,7 @@ def parse(text: str) -> ast.expr:
     owner, _, path = text.partition(".")
     if owner == "self" and path.isidentifier():
         return part_of(owner, path)
-    found = compile(text, "<code>", "eval", ast.PyCF_ONLY_AST)
-    assert isinstance(found, ast.Expression)
-    return found.body
-
-
-def parse_statement(text: str) -> ast.stmt:
-    """Return the tree of the first statement of a text."""
-    found = compile(text, "<code>", "exec", ast.PyCF_ONLY_AST)
-    assert isinstance(found, ast.Module)
-    return found.body[0]
+    return ast.parse(text, mode="eval").body
 
 
 named = lru_cache(maxsize=1024)(ast.Name)
@@ -258,10 +246,7 @@ def unparse(tree: ast.AST) -> str:
     try:
         text = _text(tree)
     except KeyError:
-        from ast import fix_missing_locations
-        from ast import unparse as write
-
-        text = write(fix_missing_locations(tree))
+        text = ast.unparse(ast.fix_missing_locations(tree))
     return text.replace("'", '"')
 
 
