@@ -153,7 +153,9 @@ def test_no_help_and_no_default_is_written_twice() -> None:
     fields = {id(y): (x, y) for c in settings_classes() for x, y in c.described.items()}.values()
     helps = Counter(y.help for _, y in fields)
     assert [x for x, n in helps.items() if n > 1] == []
-    trees = [ast.parse(x.read_text()) for x in SOURCES.rglob("*.py")]
+    sources = [x.read_text() for x in SOURCES.rglob("*.py")]
+    begun = {x[:12] for x in helps}  # what is written in pieces begins in the first of them
+    trees = [ast.parse(x) for x in sources if "Request(" in x or any(y in x for y in begun)]
     assert {x for x, n in repeated_texts(trees, set(helps)).items() if n > 1} == set()
     plain = (bool, int, float, str)
     defaults = {(x, y.default) for x, y in fields if isinstance(y.default, plain)}
