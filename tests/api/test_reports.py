@@ -200,11 +200,12 @@ FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
 
 def report_types() -> set[str]:
     """The classes of reports in the package."""
-    files = Path(llamath.__file__).parent.rglob("*.py")
+    texts = (x.read_text() for x in Path(llamath.__file__).parent.rglob("*.py"))
     classes = [
         (x.name, {y.id for y in x.bases if isinstance(y, ast.Name)})
-        for file in files
-        for x in ast.walk(ast.parse(file.read_text()))
+        for text in texts
+        if "Report" in text
+        for x in ast.walk(ast.parse(text))
         if isinstance(x, ast.ClassDef)
     ]
     found = {"Report"}
