@@ -182,7 +182,7 @@ FOLDER_REPORTS: dict[str, Callable[[Path, Path], llamath.Report]] = {
     ),
     "ExportedPage": lambda _folder, target: llamath.export("gpt2", target),
     "GallerySite": lambda _folder, target: llamath.export(
-        ["gpt2", "distilgpt2", "llama-1-7b"], target
+        ["gpt2", "distilgpt2", "gpt2-medium"], target
     ),
     "Reply": lambda _folder, _target: llamath.run("embedded", "Anna", max_tokens=3),
     "LogitsComparison": lambda _folder, _target: compared_logits(),
