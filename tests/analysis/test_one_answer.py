@@ -40,9 +40,9 @@ GPUS = ("rtx-3060-12gb", "rtx-4090", "a100-40gb", "l4", "h100", "h200", "b200", 
 
 @pytest.mark.slow
 def test_fit_and_plan_agree_on_random_questions(request: pytest.FixtureRequest) -> None:
-    """30 questions, and before a release 500."""
+    """15 questions, and before a release 500."""
     rng = random.Random(0)
-    for _ in range(500 if request.config.getoption("--all") else 30):
+    for _ in range(500 if request.config.getoption("--all") else 15):
         name, count, device = (
             rng.choice(NAMES),
             rng.choice((1, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24)),
@@ -81,7 +81,7 @@ def test_ranking_agrees_with_fit() -> None:
     for name in ("gpt-oss-20b", "llama-1-30b"):
         sizes = MemoryCalculator(MODELS[name], MemoryRequest())
         ranked = {x.device.name: x for x in rank_gpus(sizes).gpus}
-        for device in list(hardware.devices())[::5]:
+        for device in list(hardware.devices())[::9]:
             counts = [n for n in (1, 2, 4, 8) if n <= device.node]
             fitting = [n for n in counts if (x := fit(sizes, device, n)).fits and x.replicas == 1]
             assert (ranked[device.name].count if device.name in ranked else None) == next(
