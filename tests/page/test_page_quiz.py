@@ -24,6 +24,7 @@ assert browser
 SLUGS = ("llama-3-8b", "deepseek-v3", "gpt2", "falcon-mamba-7b", "gemma-3-27b")
 CARD = ".quiz-card input"
 VERDICT = ".quiz-verdict"
+HAS_FOCUS = "(selector) => document.activeElement.matches(selector)"
 ASKED = ("8.03B", "8,030,261,248", "218,112,000", "16.1 GB", "128 KiB", "15.01", "525.34M")
 """Numbers that the first screen shows, and labels for screen readers say."""
 
@@ -146,7 +147,7 @@ def test_numbers_are_hidden_until_they_are_counted(tab: Any) -> None:
     assert setting(tab, "quiz") == "llama-3-8b"
     text = seen(tab)
     assert not [x for x in ASKED if x in text]
-    assert tab.evaluate("document.activeElement.matches('.quiz-card input')")
+    assert tab.evaluate(HAS_FOCUS, CARD)
     fields = tab.locator("input[data-field]").evaluate_all("all => all.map((x) => x.ariaLabel)")
     parts = [x["text"] for x in quiz_of("llama-3-8b")["parts"]]
     assert sorted(fields) == sorted(parts) and len(parts) == 13
@@ -173,10 +174,11 @@ def test_enter_moves_on_and_the_address_keeps_answers(tab: Any) -> None:
     assert answer(tab, "V*d") == (
         "Right. embedding: V·d = 525,336,576 parameters. Each of its V rows has d numbers."
     )
-    assert asked_now(tab) == "p2"
+    assert asked_now(tab) == "p2" and tab.evaluate(HAS_FOCUS, CARD)
     answer(tab, "4096")
     tab.click("[data-quiz-go=show]")
     wait_until_drawn(tab)
+    assert tab.evaluate(HAS_FOCUS, "[data-quiz-go=next]")
     assert "2·d = 8,192 parameters" in tab.text_content(VERDICT)
     tab.click("[data-quiz-go=next]")
     answer(tab, "16.8M")
@@ -339,6 +341,12 @@ COVERED = """(key) => {
 @pytest.mark.parametrize("width", [1440, 768, 390])
 def test_bar_does_not_cover_the_asked_part(browser: Any, tmp_path: Path, width: int) -> None:
     with Tab(browser, tmp_path, page_of("deepseek-v3"), "#quiz=deepseek-v3", width=width) as tab:
+        tab.wait_for_function(f"({COVERED})('p1') === 0")
+        tab.focus(CARD)
+        place = tab.evaluate("scrollY")
+        tab.keyboard.press("1")
+        wait_until_drawn(tab)
+        assert tab.evaluate("scrollY") == place, "typing scrolls nothing"
         for i in (0, 3, 9, 13, 2, 21):
             tab.select_option(".quiz select", str(i))
             wait_until_drawn(tab)

@@ -8,7 +8,7 @@ import type { LayerLayout } from "../plate/layout";
 import type { Comparison } from "../plate/measure";
 import { openPlace } from "../plate/plate";
 import { firstOfKind, kindAt, plateOf } from "../plate/plate_model";
-import { AskingOf, type Asking } from "./quiz_data";
+import { AskingOf, nextOpen, type Asking } from "./quiz_data";
 
 /** The text in whose place a field stands: as wide as the largest number. */
 const FIELD = "0,000,000,000";
@@ -147,9 +147,11 @@ function Field({
 		if (!isRight) return;
 		const fields = [...document.querySelectorAll<HTMLInputElement>("input[data-field]")];
 		const own = fields.findIndex((x) => x.id === id);
-		(fields[own + 1] ?? document.querySelector<HTMLElement>(".quiz-card input"))?.focus({
+		const next = fields[own + 1];
+		(next ?? document.querySelector<HTMLElement>(".quiz-card input"))?.focus({
 			preventScroll: true,
 		});
+		if (!next) go(nextOpen(quiz, at));
 	};
 	return (
 		<form class={isWrong ? "wrong" : undefined} onSubmit={check}>

@@ -110,6 +110,7 @@ function Bar({ quiz, at, go }: Asking) {
 	const item = quiz.items[at]!;
 	const { model, items } = quiz;
 	const input = useRef<HTMLInputElement>(null);
+	const hadFocus = useRef(false);
 	const [said, say] = useState("");
 	const last = items.length - 1;
 	useGuide("quiz");
@@ -140,7 +141,6 @@ function Bar({ quiz, at, go }: Asking) {
 		if (others.length && !isRight && !isShown) {
 			say(`Right. ${verdict}. ${item.question.why}`);
 			go(nextOpen(quiz, at));
-			input.current?.focus({ preventScroll: true });
 		}
 	};
 	const isKnown = quiz.isKnown(item);
@@ -192,7 +192,14 @@ function Bar({ quiz, at, go }: Asking) {
 				</p>
 			))}
 			<div class="quiz-body">
-				<Card key={item.key} quiz={quiz} item={item} inputRef={input} after={after} />
+				<Card
+					key={item.key}
+					quiz={quiz}
+					item={item}
+					inputRef={input}
+					hadFocus={hadFocus}
+					after={after}
+				/>
 				<output class="quiz-verdict" aria-live="polite">
 					{said && <span>{said}</span>}
 					{!said && isKnown && (
@@ -222,11 +229,14 @@ function Card({
 	quiz,
 	item,
 	inputRef,
+	hadFocus,
 	after,
 }: {
 	quiz: Quiz;
 	item: Item;
 	inputRef: { current: HTMLInputElement | null };
+	/** Whether the last card was left with the focus, which goes to the field of the next one. */
+	hadFocus: { current: boolean };
 	after: (right: boolean) => void;
 }) {
 	const [text, setText] = useState("");
@@ -234,8 +244,15 @@ function Card({
 	const { question, part } = item;
 	const letters = lettersOf(quiz.model, question);
 	const place = quiz.items.filter((x) => !x.part).indexOf(item) + 1;
+	const form = useRef<HTMLFormElement>(null);
+	useLayoutEffect(() => {
+		if (hadFocus.current) inputRef.current?.focus({ preventScroll: true });
+		const own = form.current!;
+		return () => void (hadFocus.current = own.contains(document.activeElement));
+	}, []);
 	return (
 		<form
+			ref={form}
 			class="quiz-card"
 			onSubmit={(event) => {
 				event.preventDefault();
@@ -270,7 +287,12 @@ function Card({
 						type="button"
 						class="button"
 						data-quiz-go="show"
-						onClick={() => (after(false), quiz.show(item))}
+						onClick={() => {
+							after(false);
+							quiz.show(item);
+							// this button goes
+							document.querySelector<HTMLElement>("[data-quiz-go=next]")?.focus();
+						}}
 					>
 						Show the answer
 					</button>
