@@ -85,6 +85,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("5 channels of each head rotate", {**DEEPSEEK, "qk_rope_head_dim": 5, "topk_group": 2}),
     ("9 of 4 groups of 2 are kept", {**DEEPSEEK, "topk_group": 9}),
     ("3 groups do not divide 8 experts", {**DEEPSEEK, "n_group": 3, "topk_group": 1}),
+    (
+        "4 experts are chosen for a token, of only 2 in the 1 of 4 groups that are kept",
+        {**DEEPSEEK, "topk_group": 1, "num_experts_per_tok": 4},
+    ),
     ("scoring_func is the unknown 'tanh'", {**DEEPSEEK, "topk_group": 2, "scoring_func": "tanh"}),
     (
         "100 experts are chosen",

@@ -275,8 +275,8 @@ SCORINGS = ("softmax", "sigmoid", "sqrtsoftplus")
 
 
 def check_routing(moe: MoE) -> None:
-    """Refuse to choose more experts than a router has outputs, groups that do not divide them,
-    and unknown functions of the logits.
+    """Refuse to choose more experts than a router has outputs or the kept groups hold, groups
+    that do not divide them, and unknown functions of the logits.
     """
     experts, top_k, groups = moe.router.weight.shape[0], moe.top_k, moe.expert_groups
     if moe.scoring not in SCORINGS:
@@ -302,6 +302,12 @@ def check_routing(moe: MoE) -> None:
             f"{groups.top_scores} best experts of each"
         )
         raise ImpossibleModel(f"the choice of experts is not possible: {found}", hint=_CHOICE)
+    if top_k > groups.kept * size:
+        raise ImpossibleModel(
+            f"{top_k} experts are chosen for a token, of only {groups.kept * size} in the "
+            f"{groups.kept} of {groups.groups} groups that are kept",
+            hint=_CHOICE,
+        )
 
 
 class MoE(Block):
