@@ -124,6 +124,10 @@ def test_page_says_what_its_model_is(tab: Any) -> None:
     assert tab.text_content("h1") == "A toy Llama"
     assert "embedded, part of llamath" in tab.text_content(".origin")
     assert "Trained on children's stories" in tab.text_content(".description")
+    go_to(tab, "#edit=sizes&sizes=K1")
+    assert tab.text_content("h1") == "A toy Llama, edited"
+    assert "GiB" in tab.text_content(".runs"), "nobody has trained it"
+    go_to(tab, "#")
 
 
 def test_names_that_the_model_knows_stand_beside_the_text(tab: Any) -> None:

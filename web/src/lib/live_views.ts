@@ -60,7 +60,7 @@ export interface LiveMarks {
 
 export const liveViews: Partial<LiveViews> = {};
 export const LiveMarksOfLayer = createContext<LiveMarks | null>(null);
-/** Words for a model that runs in its page; else the children. */
+/** That a model runs in its page, in these words or in others; else the children. */
 export function orRunsHere(
 	model: ModelData,
 	words: ComponentChildren,

@@ -65,7 +65,8 @@ export function Intro({ model }: { model: ModelData }) {
 	const isEdited = original?.name === model.name;
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
-	const { title, about = "" } = liveOf(model) ?? {};
+	const { about = "" } = liveOf(model) ?? {};
+	const title = liveOf(isEdited ? original! : model)?.title;
 	const from = isEdited
 		? ["edited"]
 		: original

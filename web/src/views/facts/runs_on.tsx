@@ -1,7 +1,7 @@
 // The smallest hardware that runs the model under the settings of the page, with a link to all that
 // does.
 import type { ModelData } from "../../lib/data";
-import { liveViews } from "../../lib/live_views";
+import { orRunsHere } from "../../lib/live_views";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { sizesOf } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
@@ -37,11 +37,9 @@ export function hardwareLoad(
 	];
 }
 
-export function RunsOn({ model }: { model: ModelData }) {
-	const { RunsHere } = liveViews;
-	const onHardware = <RunsOnHardware model={model} />;
-	return RunsHere ? <RunsHere model={model}>{onHardware}</RunsHere> : onHardware;
-}
+export const RunsOn = ({ model }: { model: ModelData }) => (
+	<>{orRunsHere(model, null, <RunsOnHardware model={model} />)}</>
+);
 
 function RunsOnHardware({ model }: { model: ModelData }) {
 	const state = useAppState("context", "batch", "dtype", "kv");
