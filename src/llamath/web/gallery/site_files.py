@@ -300,7 +300,9 @@ def _write_model(
     if address is not None:
         picture = svg_to_png(poster_svg(fact_sheet(model), PREVIEW), FORMATS[PREVIEW].pixels)
         _write(new, f"models/{model_id}.png", picture)
-    return gallery_entry(model, model_id), form_of(model_id, name, data["models"][0]["design"])
+    preset = None if model.preset is None else model.preset.slug
+    entry = gallery_entry(model, model_id) | {"preset": preset}
+    return entry, form_of(model_id, name, data["models"][0]["design"])
 
 
 def _model_of(model_id: str, source: str) -> FamilyModel:
@@ -314,6 +316,20 @@ def _causes(ids: Mapping[str, str]) -> dict[str, Any]:
         f"{a} {b}": causes_of(models[a], models[b], diff(models[a], models[b]))
         for a, b in permutations(models, 2)
     }
+
+
+def _with_kinship(entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield entries with their ancestors in the place of their presets; an id of a preset's may
+    have another name than it.
+    """
+    shown = {x["preset"]: x for x in reversed(entries)}
+    for x in entries:
+        preset, entry = x["preset"], {key: value for key, value in x.items() if key != "preset"}
+        if preset is not None:
+            entry["kin"] = kin = kinship_entry(preset)["kin"]
+            if kin and (of := shown.get(kin["of"])):
+                entry["kin"] = kin | {"of": of["id"], "name": of["name"]}
+        yield entry
 
 
 def _write_shared(
@@ -330,8 +346,7 @@ def _write_shared(
         _write(new, f"assets/{name}", text)
     _write(new, FORMS, forms_script(forms))
     _write(new, EMBED, read_asset(EMBED))
-    known = frozenset(slugs())
-    entries = [x | kinship_entry(x["id"]) if x["id"] in known else x for x in entries]
+    entries = list(_with_kinship(entries))
     for name, content in {} if library is None else library.files(_LINK).items():
         _write(new, name, content)
     data = gallery_data(

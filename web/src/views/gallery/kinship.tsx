@@ -60,6 +60,8 @@ export function Kinship({ models }: { models: Entry[] }) {
 	const dated = models.filter((x) => dateOf(x) !== null && x.kin !== undefined);
 	const places = useMemo(() => placed(dated), [models, dated.length]);
 	const undated = models.filter((x) => dateOf(x) === null);
+	// of a served gallery, which has the presets that they are
+	const launched = models.filter((x) => x.id.startsWith("~") && dateOf(x) !== null && !x.kin);
 	return (
 		<section class="picture" aria-label="Kinship">
 			<h2>Who comes from whom</h2>
@@ -76,6 +78,11 @@ export function Kinship({ models }: { models: Entry[] }) {
 				{places.length > 0 && width > 0 && <Tree places={places} width={width} />}
 			</div>
 			{!places.length && <p class="callout">No model with a release date matches.</p>}
+			{launched.length > 0 && (
+				<p class="caption">
+					Drawn as their presets alone: {launched.map((x) => x.name).join(", ")}.
+				</p>
+			)}
 			{undated.length > 0 && (
 				<p class="caption">
 					Without a known date: {undated.map((x) => x.name).join(", ")}.
