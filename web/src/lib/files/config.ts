@@ -309,11 +309,13 @@ export function matchConfig(
 	}
 	if (why) throw why;
 	const types = [...new Set(known.map((x) => x.design.type).filter(Boolean))];
-	return refuse(
+	const error = fileError(
 		"forms",
 		described(config),
 		types.length > MAX_TYPES ? `${types.length} other types` : types.join(", "),
 	);
+	if (config.has("model_type")) error.place = "model_type";
+	throw error;
 }
 
 /** Adds the commands that open what a page cannot. */
