@@ -118,10 +118,12 @@ def ask(tab: Any, kind: str) -> None:
 
 
 def answer(tab: Any, text: str) -> str:
-    """Type an answer, and return what is said of it."""
+    """Type an answer, and return the sentence that is said of it, without its full stop."""
     tab.fill(".tour-asked input", text)
     tab.keyboard.press("Enter")
-    return str(tab.text_content(".tour-verdict"))
+    said = str(tab.text_content(".tour-verdict"))
+    assert not said or (said.endswith(".") and not said.endswith(".."))
+    return said[:-1]
 
 
 def test_data_of_the_tour_equals_the_library() -> None:
@@ -570,7 +572,7 @@ def test_typed_answers_are_judged(tab: Any) -> None:
     go_to(tab, "#tour=4")
     assert tab.get_attribute(".tour-asked", "data-question") == "weights"
     assert answer(tab, "2516582") == (
-        "Not right: 320 times too small. They are the weights of q, k, v, times the layers that have them."
+        "Not right: 320 times too small. They are the weights of q, k, v, times the layers that have them"
     )
     assert answer(tab, "805306360") == "Not right: about right, but not exact: off by −8"
     assert answer(tab, "813000000").endswith("about right, but not exact: 0.9 % too large")

@@ -47,6 +47,14 @@ export function compactCount(from: bigint | string): string {
 	return power ? `${threeDigits(Number(n) / 10 ** Number(power))}${letter}` : grouped(n);
 }
 
+/** A count as sheets have it, also with zeros: 1.10B. */
+export function everydayCount(n: bigint): string {
+	const [, number, unit] = /^([\d.,]+)(\D?)$/.exec(compactCount(n))!;
+	return unit && Number(number) < 100
+		? `${Number(number).toPrecision(3)}${unit}`
+		: number! + unit;
+}
+
 /** A share to three significant digits; what is not everything is never 100 %. */
 export function share(n: bigint, whole: bigint): string {
 	if (!whole) return "–";

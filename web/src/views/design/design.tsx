@@ -24,7 +24,7 @@ import {
 } from "../../lib/design";
 import { notation, value, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
-import { compactCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
+import { everydayCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
 import { change, endGesture, useAppState } from "../../lib/state";
@@ -359,7 +359,7 @@ function Parts({
 								title: modelPart(x.name).name,
 								lines: [
 									expressionLines(x.form, values, x.n),
-									...inShort(x.name, x.n, compactCount(x.n)),
+									...inShort(x.name, x.n, everydayCount(x.n)),
 									shareFormula(
 										x.name,
 										x.n,
@@ -369,7 +369,7 @@ function Parts({
 								],
 							})}
 							label={modelPart(x.name).name}
-						>{`${compactCount(x.n)} · ${share(x.n, result.total)}`}</NumberButton>
+						>{`${everydayCount(x.n)} · ${share(x.n, result.total)}`}</NumberButton>
 					</li>
 				))}
 			</ul>
@@ -463,13 +463,13 @@ function Designer({
 		() => (isOfPage ? null : sizedDesign(state.like, design, current, file)),
 		[isOfPage, isBroken, file, design, sizedAs, kept],
 	);
-	const title = isBroken ? "There is no such model" : `${compactCount(result.total)} parameters`;
+	const title = isBroken ? "There is no such model" : `${everydayCount(result.total)} parameters`;
 	return (
 		<>
 			<div class="wrap hero">
 				<h1>
 					{!isOfPage
-						? `Your ${name}: ${compactCount(result.total)}`
+						? `Your ${name}: ${everydayCount(result.total)}`
 						: kept?.size
 							? `${keptKeys.name}, counted like ${name}`
 							: `Design a model like ${name}`}
@@ -491,7 +491,7 @@ function Designer({
 								title: "total",
 								lines: [
 									expressionLines(result.form, current.values, result.total),
-									...inShort("total", result.total, compactCount(result.total)),
+									...inShort("total", result.total, everydayCount(result.total)),
 								],
 							})}
 							label="finding"

@@ -16,7 +16,7 @@ import {
 import { notation } from "../../lib/expressions";
 import type { LineNote } from "../../lib/files/config_notes";
 import { leftOut } from "../../lib/followed";
-import { compactCount, grouped, signed } from "../../lib/format";
+import { everydayCount, grouped, signed } from "../../lib/format";
 import { change, state, useAppState } from "../../lib/state";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
@@ -193,7 +193,7 @@ function Status({ edited, notes }: { edited: Edited; notes: readonly LineNote[] 
 			</div>
 			{!said.length && (
 				<p>
-					<b>{compactCount(total)} parameters</b>
+					<b>{everydayCount(total)} parameters</b>
 					{isChanged &&
 						`, ${signed(total - BigInt(original.counts[0]!.value))} compared to ${original.name}`}
 				</p>
@@ -323,4 +323,4 @@ const MOST_IGNORED = 6;
 
 /** The title of an edited page. */
 export const editedTitle = ({ original, total, opened }: Edited): string =>
-	`${opened || `${original.name}, edited`}: ${compactCount(total)}`;
+	`${opened || `${original.name}, edited`}: ${everydayCount(total)}`;

@@ -2,14 +2,16 @@
 import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
 import { notation } from "../../lib/expressions";
-import { gigabytes, gibibytes, grouped } from "../../lib/format";
+import { gibibytes, gigabytes, grouped, shortBytes, shortFileSize } from "../../lib/format";
 import { answerTo, lettersOf, type Question } from "../../lib/question";
 import type { Item, Quiz } from "./quiz_data";
 
 /** Longer formulas are not written out. */
 const MAX_FORMULA = 160;
-/** Bytes that are told in GB as well. */
+/** Bytes that are told in larger units as well. */
 const LARGE = 10n ** 7n;
+const inUnits = (n: bigint): string[] =>
+	n < 10n ** 9n ? [shortFileSize(n), shortBytes(n)] : [gigabytes(n), gibibytes(n)];
 
 /** A formula in letters, in numbers, and its result. */
 function linesOf(model: ModelData, question: Question): string[] {
@@ -34,10 +36,7 @@ function Solution({ model, item: { question } }: { model: ModelData; item: Item 
 				</span>
 			))}
 			{question.unit === "bytes" && answer >= LARGE && (
-				<small>
-					{" "}
-					= {gigabytes(answer)} = {gibibytes(answer)}
-				</small>
+				<small> = {inUnits(answer).join(" = ")}</small>
 			)}
 		</>
 	);

@@ -64,7 +64,7 @@ export function AskedQuestion({
 			</button>
 			{children}
 			<output id="tour-verdict" class="tour-verdict">
-				{verdict}
+				{verdict && `${verdict.replace(/\.$/, "")}.`}
 			</output>
 		</form>
 	);
