@@ -41,19 +41,15 @@ export function shortCount(from: bigint | string): string {
 }
 
 /** A count to three significant digits: 58.7M. */
-export function compactCount(from: bigint | string): string {
+export function compactCount(from: bigint | string, digits = threeDigits): string {
 	const n = BigInt(from);
 	const [power, letter] = UNITS.find((x) => n >= 10n ** x[0]) ?? [0n, ""];
-	return power ? `${threeDigits(Number(n) / 10 ** Number(power))}${letter}` : grouped(n);
+	return power ? `${digits(Number(n) / 10 ** Number(power))}${letter}` : grouped(n);
 }
 
 /** A count as sheets have it, also with zeros: 1.10B. */
-export function everydayCount(n: bigint): string {
-	const [, number, unit] = /^([\d.,]+)(\D?)$/.exec(compactCount(n))!;
-	return unit && Number(number) < 100
-		? `${Number(number).toPrecision(3)}${unit}`
-		: number! + unit;
-}
+export const everydayCount = (n: bigint): string =>
+	compactCount(n, (x) => (x < 100 ? x.toPrecision(3) : threeDigits(x)));
 
 /** A share to three significant digits; what is not everything is never 100 %. */
 export function share(n: bigint, whole: bigint): string {
