@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from itertools import takewhile
 
 import pytest
 
@@ -79,6 +80,17 @@ def test_lines_of_stops_stand_in_the_generated_file(name: str) -> None:
         numbers = [x.line for x in stop.code]
         assert numbers == sorted(set(numbers))
         assert all(lines[x.line - 1].text == x.text and x.text.strip() for x in stop.code)
+        if stop.name in (
+            "rope",
+            "scores",
+            "router",
+            "state",
+            "next_token",
+        ):  # not cut in the middle
+            for x in (x.line for x in stop.code if x.text.startswith("def ")):
+                body = takewhile(lambda i: lines[i].text[:1] in ("", " "), range(x, len(lines)))
+                last = max(i for i in body if lines[i].text)
+                assert lines[last].text.lstrip().startswith("return ") and last + 1 in numbers
     weighty = [x for x in stops if x.adds.value and x.name not in ("apart", "qk_norm")]
     assert all(x.code for x in weighty), [x.name for x in weighty if not x.code]
 
