@@ -29,8 +29,11 @@ def measure(target: str, costs: Path) -> dict[str, object]:
     """Run a target of the Makefile, and return its times and its slowest tests."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     plugin = {"PYTEST": "-p support.processor_cost", "LLAMATH_TEST_COST": str(costs)}
-    command, quiet = ["make", target], subprocess.DEVNULL
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | plugin, stdout=quiet)
+    with costs.with_suffix(".log").open("w+") as said:
+        done = subprocess.run(["make", target], cwd=ROOT, env=os.environ | plugin, stdout=said)
+        if done.returncode:
+            said.seek(0)
+            print("".join(said.readlines()[-SLOWEST:]), file=sys.stderr)
     with suppress(ChildProcessError):
         while True:
             os.wait()
