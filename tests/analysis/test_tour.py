@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from itertools import takewhile
 
 import pytest
 
@@ -12,7 +13,8 @@ from llamath.analysis.learn.course import exercises_of, find_lesson, study_of
 from llamath.analysis.learn.diagnosis import check_answer
 from llamath.analysis.learn.tour.stop_questions import named_mistakes, stop_exercises
 from llamath.analysis.learn.tour.tour import Tour, tour_of
-from llamath.core.tree import CountedOnly
+from llamath.core.blocks import MLP, ClampedMLP, MoE
+from llamath.core.tree import CountedOnly, fold_blocks
 from support.tour_presets import PRESETS
 
 # of the model's own kind: stops that it has, and stops that it lacks
@@ -78,6 +80,17 @@ def test_lines_of_stops_stand_in_the_generated_file(name: str) -> None:
         numbers = [x.line for x in stop.code]
         assert numbers == sorted(set(numbers))
         assert all(lines[x.line - 1].text == x.text and x.text.strip() for x in stop.code)
+        if stop.name in (
+            "rope",
+            "scores",
+            "router",
+            "state",
+            "next_token",
+        ):  # not cut in the middle
+            for x in (x.line for x in stop.code if x.text.startswith("def ")):
+                body = takewhile(lambda i: lines[i].text[:1] in ("", " "), range(x, len(lines)))
+                last = max(i for i in body if lines[i].text)
+                assert lines[last].text.lstrip().startswith("return ") and last + 1 in numbers
     weighty = [x for x in stops if x.adds.value and x.name not in ("apart", "qk_norm")]
     assert all(x.code for x in weighty), [x.name for x in weighty if not x.code]
 
@@ -139,6 +152,35 @@ def test_steps_and_shapes_are_those_of_the_trace() -> None:
                 sizes = steps[shape.name]["shape"][-len(numbers) :]
                 fixed = [(x, str(y)) for x, y in zip(numbers, sizes, strict=True) if x.isdigit()]
                 assert all(x == y for x, y in fixed), shape
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_formulas_are_those_of_the_blocks(name: str) -> None:
+    """Against the fields of the tree: activations, clamps, biases, factors and caps."""
+    tree, stops = llamath.load(name).tree, {x.name: x for x in tour(name).stops}
+    for stop in (stops[x] for x in ("gate_up", "router", "experts", "shared") if x in stops):
+        blocks = [x.block for x in fold_blocks(tree.layers[int(stop.place)], 1)]
+        kind = MLP if stop.name == "gate_up" else MoE
+        block = next(x for x in blocks if isinstance(x, kind))
+        if stop.name == "router":
+            assert f"p = {block.scoring}(W_router x" in stop.formula
+            assert (" + b_router" in stop.formula) == (block.router.bias is not None)
+            continue
+        parts_of = {"gate_up": lambda x: x, "experts": lambda x: x.experts[0]}
+        mlp = parts_of.get(stop.name, lambda x: x.shared)(block)
+        if isinstance(mlp, ClampedMLP):
+            parts = [f"sigmoid({mlp.alpha:g} · g)", "(u + 1)", f", {mlp.limit:g})"]
+        else:
+            parts = [f"{mlp.activation}({'W_up' if mlp.gate is None else 'W_gate'} x"]
+        assert all(x in stop.formula for x in parts), stop.formula
+        assert (" + b_up" in stop.formula) == (mlp.up.bias is not None)
+    says = stops["logits"]
+    assert ("tanh" in says.formula) == ("capped" in says.what) == (tree.softcap is not None)
+    if tree.softcap is not None:
+        assert says.formula.startswith(f"logits = {tree.softcap:g} · tanh(")
+    scale = float(tree.embed.scale or 1)
+    assert ("·" in stops["embedding"].formula) == ("multiplied" in stops["embedding"].what)
+    assert ("·" in stops["embedding"].formula) == (scale != 1)
 
 
 def test_a_counted_model_has_no_tour() -> None:

@@ -33,6 +33,16 @@ def number(text: str) -> int:
     return int(text.rpartition(": ")[2].replace(",", "").replace("−", "-").replace("+", ""))
 
 
+COVERED = """() => {
+  const texts = [...document.querySelectorAll('#opened svg text')].map((x) => [x.textContent, x.getBoundingClientRect()]);
+  return [...document.querySelectorAll('#opened .mark-badge circle')].flatMap((x) => {
+    const a = x.getBoundingClientRect();
+    return texts.filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top + 4 < a.bottom).map(([text]) => text);
+  });
+}"""
+"""Labels of the layers that a badge lies on."""
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 def test_waterfall_leads_from_one_total_to_the_other(
     browser: Any, tmp_path: Path, pair: tuple[str, str]
@@ -140,6 +150,7 @@ def test_pair_begins_with_the_smallest_hardware_of_both(pair: tuple[str, str]) -
 def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
     at, text = "#card=h100-sxm&gpus=16", page_of("deepseek-v3", "qwen3-next-80b-a3b")
     with Tab(browser, tmp_path, text, at) as tab:
+        assert tab.text_content("#memory .title").count("GiB on each of 16 GPUs") == 2
         first, second = tab.locator(".speeds li").all_text_contents()
         assert "16 × H100" in first or "does not fit" in first
         gpus = re.search(r"tokens/s on (\d+) × H100", second)
@@ -298,6 +309,7 @@ def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> Non
         tab.select_option("#kind-0", label="3 × MLA + FFN")
         assert tab.evaluate(chosen)[0] == "3 × MLA + FFN"
         assert "Not here, but in" in tab.text_content("#opened")
+        assert tab.locator("#opened .mark-badge").count() > 10 and tab.evaluate(COVERED) == []
 
 
 def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:

@@ -113,6 +113,11 @@ def test_sent_config_gets_a_page_and_a_name(place: Place) -> None:
         place.ask(f"{place.path}model/~0123456789ab")[0] == 404
         and "open it again" in place.ask(f"{place.path}model/~0123456789ab")[2]
     )
+    unnamed = send(place, "count", config_of("qwen2.5-0.5b"))[1]["llamath-model"]
+    listed = page_data(place.ask(f"{place.path}choose")[2])["models"]
+    (name,) = (x["name"] for x in listed if x["id"] == unnamed)
+    page = page_data(place.ask(f"{place.path}model/{unnamed}")[2])
+    assert name == page["models"][0]["name"] == "your config (qwen2)"
 
 
 def test_pages_of_the_server_may_ask_only_itself(place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -183,6 +183,10 @@ def test_a_model_of_experts_tells_one_story() -> None:
     found = examples_of(tour_of(llamath.load("deepseek-v3"), code=False))
     own = [found[x] for x in ("compress", "expand", "router", "experts", "shared", "cache")]
     assert {x["in"] for x in own} == {"a tiny DeepSeek V3 of width 4"}
+    models = [x["in"] for x in found.values()]
+    turns = [x["turn"] for x in found.values()]
+    assert [bool(x) for x in turns[1:]] == [a != b for a, b in pairwise(models)], "each says why"
+    assert [x[1] for x in found["rope"]["rows"]][-1] == "0.16°"
     (x,) = {tuple(y["rows"][0]) for y in (found["experts"], found["shared"])}
     assert x[0] == "x"
     assert found["scores"]["columns"][1:3] == ["without position", "with RoPE"]

@@ -113,3 +113,6 @@ export function matchWords(text: string): (...texts: string[]) => boolean {
 /** A list in words: `a, b and c`. */
 export const inWords = (list: readonly string[]): string =>
 	[list.slice(0, -1).join(", "), list.at(-1)!].filter(Boolean).join(" and ");
+
+/** Of how many GPUs a number is that of each; of one, nothing. */
+export const onEachGpu = (gpus: string): string => (gpus === "1" ? "" : ` on each of ${gpus} GPUs`);

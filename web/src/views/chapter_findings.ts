@@ -1,6 +1,6 @@
 // The finding of each chapter of a model's page, as a sentence.
 import type { ModelData } from "../lib/data";
-import { gibibytes, grouped, inWords, shortBytes } from "../lib/format";
+import { gibibytes, grouped, inWords, onEachGpu, shortBytes } from "../lib/format";
 import { sizesOf } from "../lib/sizing/data";
 import { chosenHardware, settings, type SizingSettings } from "../lib/sizing/fit";
 import { memoryPerGpu } from "../lib/sizing/gpu_memory";
@@ -33,7 +33,6 @@ const inMemory = (bytes: string) =>
 export function needsFinding(model: ModelData, state: SizingSettings): string {
 	const { count } = chosenHardware(sizesOf(model), state);
 	const { total } = memoryPerGpu(settings(model, { ...state, mode: "run" })).mostLoaded.values;
-	const where = count === "1" ? "" : ` on each of ${count} GPUs`;
 	const load = state.batch === 1n ? "one sequence" : `${grouped(state.batch)} sequences`;
-	return `It takes ${gibibytes(total)}${where} for ${load} of ${grouped(state.context)} tokens`;
+	return `It takes ${gibibytes(total)}${onEachGpu(count)} for ${load} of ${grouped(state.context)} tokens`;
 }

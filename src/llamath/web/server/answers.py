@@ -143,7 +143,8 @@ class Answers:
     def _shown_model(self, model_id: str) -> FamilyModel:
         own = self._own_model(model_id)
         if own is not None:
-            return with_family(own)
+            sent = self.configs.get(model_id)
+            return (sent and sent.shown_model) or with_family(own)
         if is_hub_id(model_id):
             return with_family(load_hub_model(model_id, self.launch.hub_limits))
         return load_preset(model_id)

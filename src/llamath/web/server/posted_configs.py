@@ -31,6 +31,8 @@ MAX_FIRST_BYTES = 64 << 20
 NAME_HEADER, ID_HEADER = "Llamath-Name", "Llamath-Model"
 UNNAMED = "standard input"
 """What a config without a name is called, as by the command line, which reads it there."""
+_SHOWN_UNNAMED = "your config"
+"""What pages call it."""
 _MAX_KEPT, _MAX_KEPT_BYTES, _MAX_NAME, _MAX_HEADER, _SECONDS = 16, 4 * MAX_POSTED, 80, 960, 10.0
 _NAME = re.compile(r"(?:[!'()*A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})*")
 """A name as browsers encode it; a character has up to four bytes."""
@@ -80,7 +82,9 @@ class PostedConfig:
         no family.
         """
         model: Model | None = vars(self).get("model")
-        return model if isinstance(model, FamilyModel) else None
+        if not isinstance(model, FamilyModel):
+            return None
+        return model if self.name else model.replace(name=f"{_SHOWN_UNNAMED} ({model.family.name})")
 
 
 class PostedConfigs:

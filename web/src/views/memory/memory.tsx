@@ -4,7 +4,7 @@ import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import { derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
-import { gibibytes, grouped, percent } from "../../lib/format";
+import { gibibytes, grouped, onEachGpu, percent } from "../../lib/format";
 import { useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
@@ -318,7 +318,10 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 		models.length === 1
 			? finding(first)
 			: all
-					.map((x) => `${x.model.name} takes ${gibibytes(x.memory.values.total)}`)
+					.map(
+						(x) =>
+							`${x.model.name} takes ${gibibytes(x.memory.values.total)}${onEachGpu(x.sized.plan.gpus)}`,
+					)
 					.join(", ");
 	return (
 		<Section

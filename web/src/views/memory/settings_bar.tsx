@@ -2,7 +2,7 @@
 // phones have it in a line that opens, paper in words.
 import { followed } from "../../components/export/section_menu";
 import { data, type ModelData } from "../../lib/data";
-import { gibibytes, threeDigits } from "../../lib/format";
+import { gibibytes, onEachGpu, threeDigits } from "../../lib/format";
 import { state as appState, useAppState } from "../../lib/state";
 import { orRunsHere } from "../../lib/live_views";
 import { sizesOf } from "../../lib/sizing/data";
@@ -74,9 +74,8 @@ function answerTo(models: readonly ModelData[], state: SizingSettings) {
 			.map((model) => {
 				const sized = settings(model, state);
 				const { total } = memoryPerGpu(sized).mostLoaded.values;
-				const where = sized.plan.gpus === "1" ? "" : ` on each of ${sized.plan.gpus} GPUs`;
 				const does = state.mode === "train" ? "trains in" : "takes";
-				return `${models.length > 1 ? model.name : "It"} ${does} ${gibibytes(total)}${where}`;
+				return `${models.length > 1 ? model.name : "It"} ${does} ${gibibytes(total)}${onEachGpu(sized.plan.gpus)}`;
 			})
 			.join(" · ");
 	const [model] = models as [ModelData];

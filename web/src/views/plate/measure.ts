@@ -388,7 +388,8 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 			all.length = 0;
 			if (isOver) {
 				const title = spec.labels.find((y) => y.x === x)!;
-				size.x += textWidth(title.text, 13, 650) + 7;
+				// between them stands a badge of what differs
+				size.x += textWidth(title.text, 13, 650) + (options.other ? 26 : 7);
 				size.y = title.y;
 			}
 			spec.w = Math.max(spec.w, size.x + textWidth(size.text));

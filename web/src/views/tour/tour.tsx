@@ -25,6 +25,8 @@ import { LitSteps, NO_STEPS, stopAt, tourOf, type TourStop } from "./tour_stops"
 import { ShapeList, Shapes, StopNumbers } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
+/** Of fewer lines, code is open and beside the words. */
+const SHORT = 3;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const goTo = (index: number) => change({ tour: index + 1 });
 
@@ -243,7 +245,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 			key={`code ${stop.name} ${isNarrow} ${isPaired}`}
 			model={model}
 			stop={stop}
-			open={!isNarrow && !Values && !isPaired && stop.code.length < 3}
+			open={!isNarrow && !Values && !isPaired && stop.code.length < SHORT}
 		/>
 	);
 	const questions = (
@@ -488,7 +490,7 @@ function Code({ model, stop, open }: { model: ModelData; stop: TourStop; open: b
 	if (!stop.code.length) return null;
 	const indent = Math.min(...stop.code.map((x) => x.text.search(/\S/)));
 	return (
-		<details class="tour-code" open={open}>
+		<details class={`tour-code ${stop.code.length < SHORT ? "" : "wide"}`} open={open}>
 			<summary class="caption">
 				Code, as <code>llamath code</code> writes it for {model.name}
 			</summary>

@@ -6,7 +6,8 @@ export function StopExample({ stop, example }: { stop: TourStop; example: Exampl
 	return (
 		<figure class="tour-example">
 			<figcaption class="caption">
-				The same step in {example.in}: {example.says}.
+				The same step in {example.in}
+				{example.turn && `, ${example.turn}`}: {example.says}.
 			</figcaption>
 			{stop.name === "token" ? (
 				<ol class="tour-ids" aria-label="Tokens and their ids">

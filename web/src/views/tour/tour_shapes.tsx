@@ -70,11 +70,13 @@ function InLetters({ step, stop }: { step: Step; stop: TourStop }) {
 	const made = leafOf(step.name);
 	const read = letterOf(step.takes[0]!, stop);
 	const last = `${inputs - 1n}`;
+	const bias = step.uses.some((x) => x.path.endsWith(".bias")) ? " + b[0]" : "";
 	return (
 		<p class="tour-product">
 			{!stop.example?.product && (
 				<code>
 					{made}[0] = W[0,0]·{read}[0] + W[0,1]·{read}[1] + … + W[0,{last}]·{read}[{last}]
+					{bias}
 				</code>
 			)}
 			<span>

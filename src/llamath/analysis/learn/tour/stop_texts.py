@@ -13,6 +13,7 @@ from ....utils.number_format import format_list
 from ...graph.operations.projection_operations import ROLES
 from ..lesson import written
 from ..study import ModelStudy
+from .stop_formulas import StopFormulas, written_router, written_scale
 from .stop_places import OTHER, Placed
 
 
@@ -69,6 +70,16 @@ class TourFacts(NamedTuple):
         node = None if found is None else found.step.node
         return None if node is None else node.attributes.get(name)
 
+    @property
+    def has_scaled_inputs(self) -> bool:
+        """Whether experts read x times their weights (Llama 4)."""
+        moe = self.study.moe
+        return moe is not None and moe.routing == "input"
+
+    def formulas(self, stop: str, inputs: Mapping[str, str] | None = None) -> StopFormulas:
+        """Return what writes the formulas of a stop."""
+        return StopFormulas(self.placed.get(stop, ()), inputs)
+
 
 def _token(f: TourFacts) -> StopText:
     last = int(f.study.tree.vocab) - 1
@@ -83,15 +94,29 @@ def _token(f: TourFacts) -> StopText:
 
 def _embedding(f: TourFacts) -> StopText:
     then = [
-        x.step.description for x in f.placed["embedding"] if x.step.kind not in ("lookup", "view")
+        x.step.description
+        for x in f.placed["embedding"]
+        if x.step.kind not in ("lookup", "view") and x.step.name != "embed.scale"
     ]
     after = f" Then: {format_list(dict.fromkeys(then))}." if then else ""
+    node = next((x.step.node for x in f.placed["embedding"] if x.step.name == "embed.scale"), None)
+    scaled, why = "", ""
+    if node is not None:
+        factor, number = written_scale(node), f"{float(node.attributes['factor']):.6g}"
+        scaled = f" They are multiplied by {factor}{f' = {number}' if factor == '√d' else ''}."
+        why = (
+            " Times √d they are as large as the numbers that a norm returns, and as those that "
+            "the layers add."
+            if factor == "√d"
+            else f" The factor {factor} makes them as large as what the layers add."
+        )
     return StopText(
         "Embedding row",
         f"The token picks its row of the embedding, d = {int(f.study.width):,} numbers: the "
-        f"beginning of the residual stream.{after}",
-        "The rows are learned, so that tokens that are used alike begin with similar numbers.",
-        "x = E[id]",
+        f"beginning of the residual stream.{scaled}{after}",
+        "The rows are learned, so that tokens that are used alike begin with similar numbers."
+        f"{why}",
+        f"x = {f.formulas('embedding').of('lookup', 'scale') or 'E[id]'}",
     )
 
 
@@ -207,7 +232,7 @@ def _qkv(f: TourFacts) -> StopText:
         listed or "q",
         f"{_matrices(len(names))} {listed} from x{heads}.",
         f"{why[0].upper()}{why[1:]}{shared}.",
-        ",  ".join(f"{x} = W_{x} x" for x in names),
+        ",  ".join(f"{x} = {f.formulas('qkv').linear(x, 'x')}" for x in names),
     )
 
 
@@ -346,7 +371,8 @@ def _scores(f: TourFacts) -> StopText:
     root = f"√{size} = {sqrt(size):.3g}"
     is_root = scale is None or abs(scale * sqrt(size) - 1) < 1e-6
     cap = getattr(transform, "softcap", None)
-    capped = f" A score is capped at ±{cap:g}." if cap else ""
+    capped = f" {_capped('score', cap)}" if cap else ""
+    bounded = f" {_BOUNDED}" if cap else ""
     latent = _latent(f) if f.has("rope") else None
     parts, product = "", "q·k"
     if latent is not None and latent.rope_dim:
@@ -365,12 +391,22 @@ def _scores(f: TourFacts) -> StopText:
         f"Each query is multiplied with {keys}, head by head: a score for each pair.{parts}"
         f"{capped}",
         f"A sum of {size} products grows like {root}: divided by it the scores stay small, and "
-        "softmax does not pick one key alone."
+        f"softmax does not pick one key alone.{bounded}"
         if is_root
         else f"The factor {factor} keeps the scores small, so that softmax does not pick one key "
-        "alone.",
+        f"alone.{bounded}",
         f"score = {cap:g} · tanh({scaled} / {cap:g})" if cap else f"score = {scaled}",
     )
+
+
+def _capped(what: str, cap: float) -> str:
+    return (
+        f"A {what} s is capped: {cap:g} · tanh(s / {cap:g}) is nearly s where s is small, and "
+        f"always between −{cap:g} and {cap:g}."
+    )
+
+
+_BOUNDED = "The cap keeps a few large numbers from deciding alone, in training above all."
 
 
 def _window(f: TourFacts) -> StopText:
@@ -462,7 +498,7 @@ def _attention_out(f: TourFacts) -> StopText:
         if parallel
         else "Adding keeps what was there: a layer writes a correction, and gradients reach the "
         "first layer undiminished.",
-        "W_o y" if parallel else "x ← x + W_o y",
+        f"{'' if parallel else 'x ← x + '}{f.formulas('attention_out').linear('o', 'y')}",
     )
 
 
@@ -551,12 +587,16 @@ def _router(f: TourFacts) -> StopText:
     first = f.first("router", "choice")
     experts = 0 if moe is None else int(moe.experts.n)
     says = "" if first is None else first.step.description
+    logits = f.formulas("router").of("linear", "softcap") or "W_router x"
+    is_plain = (
+        first is not None and first.step.node is not None and first.step.node.op.name == "route"
+    )
     return StopText(
         "Router",
         f"A matrix gives each of E = {experts:,} experts a logit, and the best are chosen: {says}.",
         "Only the chosen ones are computed: the model has many weights, and a token uses few of "
         "them.",
-        "p = W_router x;  keep the top k",
+        written_router(moe, logits) if moe and is_plain else f"p = {logits},  keep the top k",
     )
 
 
@@ -568,16 +608,27 @@ def _experts(f: TourFacts) -> StopText:
         f"Each expert is an FFN of its own. A token passes k = {k} of {n:,}, and their results are "
         "added, each times its weight.",
         f"All experts are counted and kept in memory, but a token is computed by {k} of {n:,}.",
-        "y = Σ p_e · down_e(act(gate_e x) · up_e x)",
+        f"y = Σ {'FFN_e(p_e · x)' if f.has_scaled_inputs else 'p_e · FFN_e(x)'},  "
+        f"FFN(x) = {_ffn(f, 'experts')}",
     )
 
 
-_SHARED = StopText(
-    "Shared experts",
-    "Every token passes these, whatever the router says, and their result is added.",
-    "What all tokens need has a place of its own, so that the chosen experts can differ.",
-    "y ← y + down(act(gate x) · up x)",
-)
+def _ffn(f: TourFacts, stop: str) -> str:
+    """Return an FFN whose steps are all at one stop."""
+    formulas = f.formulas(stop)
+    return f"{formulas.linear('down', 'a')},  a = {formulas.read_by('down')}"
+
+
+def _shared(f: TourFacts) -> StopText:
+    gate = "shared_gate" in f.names("shared", "linear")
+    gated = f"sigmoid({f.formulas('shared').linear('shared_gate', 'x')}) · " if gate else ""
+    return StopText(
+        "Shared experts",
+        "Every token passes these, whatever the router says, and their result is added"
+        f"{', times a gate of its own' if gate else ''}.",
+        "What all tokens need has a place of its own, so that the chosen experts can differ.",
+        f"y ← y + {gated}FFN(x),  FFN(x) = {_ffn(f, 'shared')}",
+    )
 
 
 def _gate_up(f: TourFacts) -> StopText:
@@ -585,33 +636,38 @@ def _gate_up(f: TourFacts) -> StopText:
     says = "" if first is None else first.step.description
     width = f.study.mlp_width
     to = "" if width is None else f" F = {int(width):,} numbers"
-    node = None if first is None else first.step.node
-    act = "act" if node is None else str(node.attributes.get("activation") or "act")
+    formula = f"a = {f.formulas('gate_up').of('act', 'gated', 'clamped_gated', 'multiply')}"
+    adapted = (
+        " The matrices A are narrow ones of the layer's own, beside those that layers share."
+        if " A_" in formula
+        else ""
+    )
     if "gate" in f.names("gate_up", "linear"):
         return StopText(
             "gate · up",
             f"The path forks: gate and up each make{to or ' numbers'}. The activation is applied "
-            f"to gate, and the result is multiplied by up ({says}).",
+            f"to gate, and the result is multiplied by up ({says}).{adapted}",
             "gate decides how much of up passes. The activation is the nonlinearity: without it, "
             "two matrices in a row would be one.",
-            f"a = {act}(W_gate x) · (W_up x)",
+            formula,
         )
     return StopText(
         "up · activation",
         f"up makes{to or ' numbers'}, and the activation is applied to each ({says}).",
         "The activation is the nonlinearity: without it, two matrices in a row would be one.",
-        f"a = {act}(W_up x)",
+        formula,
     )
 
 
 def _down(f: TourFacts) -> StopText:
     width = int(f.study.width)
+    product = f.formulas("down").linear("down", "a")
     if f.has("next_layer"):
         return StopText(
             "down",
             f"down brings them back to d = {width:,} numbers.",
             "The stream has one width everywhere, so that every layer can add to it.",
-            "W_down a",
+            product,
         )
     n = int(f.layers)
     again = f" {n:,} times, each with weights of its own" if n > 1 else ""
@@ -620,7 +676,7 @@ def _down(f: TourFacts) -> StopText:
         f"down brings them back to d = {width:,} numbers, ⊕ adds them to the stream, and the next "
         f"layer begins:{again}.".replace(":.", "."),
         _MANY_LAYERS,
-        f"x ← x + W_down a,  L = {n:,} times",
+        f"x ← x + {product},  L = {n:,} times",
     )
 
 
@@ -664,14 +720,19 @@ def _logits(f: TourFacts) -> StopText:
         )
     normed = "After a last norm the head" if tree.norm is not None else "The head"
     tied = " Its matrix is the embedding again: it adds 0." if tree.head.weight.tied else ""
+    cap, factor = f.study.tree.softcap, f.attribute("logits", "factor", "multiply")
+    scaled = f" It is multiplied by {factor:.4g}." if isinstance(factor, float) else ""
+    capped = f" {_capped('logit', cap)}" if cap else ""
+    steps = f.placed["logits"]
+    own = [x for x in steps if "." not in x.step.name or x.step.name.startswith("head.")]
+    formula = StopFormulas(own, {"norm": "norm(x)"}).of("linear", "scale", "softcap")
     return StopText(
         "Logits",
         f"{normed} gives each of the V = {int(tree.vocab):,} tokens of the vocabulary a logit."
-        f"{tied}",
+        f"{scaled}{capped}{tied}",
         "A logit is the product of x with the token's row: the more x points its way, the likelier "
-        "it comes next.",
-        f"logits = {'E' if tree.head.weight.tied else 'W_head'} "
-        f"{'norm(x)' if tree.norm is not None else 'x'}",
+        f"it comes next.{f' {_BOUNDED}' if cap else ''}",
+        f"logits = {formula}",
     )
 
 
@@ -739,7 +800,7 @@ STOP_TEXTS: Mapping[str, StopText | Callable[[TourFacts], StopText]] = {
     "down": _down,
     "router": _router,
     "experts": _experts,
-    "shared": _SHARED,
+    "shared": _shared,
     "post_norm": _post_norm,
     OTHER: _more,
     "next_layer": _next_layer,

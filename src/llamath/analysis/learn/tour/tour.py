@@ -23,8 +23,8 @@ from .stop_texts import STOP_TEXTS, StopText, TourFacts
 
 _TOKENS = 3
 """The tokens of the recorded pass; its shapes hold for any number T."""
-_MAX_LINES = 12
-"""The most lines of code of a stop."""
+_MAX_LINES = 24
+"""The most lines of code of a stop: its functions are whole."""
 _MAX_SHAPES = 8
 _MAX_FORMULA = 240
 _PARTS = {
@@ -323,8 +323,14 @@ def _code(
     else:
         steps = [x.step for x in here]
         chosen = _class_lines(lines, steps, patterns) + _support_lines(lines, stop, steps)
-    for i in sorted(set(chosen))[:_MAX_LINES]:
-        yield CodeLine(line=i + 1, text=lines[i].text)
+    shown = sorted(set(chosen))
+    left_out = shown[1 : 2 + len(shown) - _MAX_LINES] if len(shown) > _MAX_LINES else []
+    for i in shown:
+        if i not in left_out:
+            yield CodeLine(line=i + 1, text=lines[i].text)
+        elif i == left_out[0]:
+            text = lines[i].text
+            yield CodeLine(line=i + 1, text=f"{text[: len(text) - len(text.lstrip())]}…")
 
 
 def _function(lines: Sequence[FileLine], start: str) -> list[int]:
@@ -365,6 +371,8 @@ def _class_lines(lines: Sequence[FileLine], steps: Sequence[Step], patterns: set
 
 def _support_lines(lines: Sequence[FileLine], stop: str, steps: Sequence[Step]) -> list[int]:
     names = {x.node.op.name for x in steps if x.node is not None}
+    if stop != "rope":
+        names.discard("rope")
     found: list[int] = []
     for name in sorted(names):
         body = _function(lines, f"def {name}(")

@@ -26,20 +26,32 @@ TEMPERATURES = (1, 0.5, 2)
 _SHOWN_KEYS = 4
 _SHOWN_TOKENS = 4
 _MIXED_KEYS = 3
+_MORE = "…"
 
 Table = Mapping[str, Any]
 
 
 def examples_of(tour: Tour) -> Mapping[str, Table]:
     """Return what the steps of a tour compute, in other dimensions: in the bundled model, or in a
-    small one that has a step which the bundled one lacks. `Example` in
-    web/src/views/tour/tour_example.tsx.
+    small one that has a step which the bundled one lacks, and where it is another model than
+    before, why. `Example` in web/src/views/tour/tour_example.tsx.
     """
-    return worked_steps(tour.stops, tour.model.text.config.data["model_type"]) | {
+    found = worked_steps(tour.stops, tour.model.text.config.data["model_type"]) | {
         x.name: bundled_tables()[x.name]
         for x in tour.stops
         if bundled_kinds().get(x.name) == kind_of(x) and x.name in bundled_tables()
     }
+    before, told = "", {}
+    for name in (x.name for x in tour.stops if x.name in found):
+        model = found[name]["in"]
+        why = _SAME_KIND if found[name] is bundled_tables().get(name) else _NO_SUCH_KIND
+        told[name] = {**found[name], "turn": why if before not in ("", model) else ""}
+        before = model
+    return told
+
+
+_SAME_KIND = "again, as its step is of the same kind"
+_NO_SUCH_KIND = "as the bundled model has no step of this kind"
 
 
 @cache
@@ -76,7 +88,7 @@ class _Example:
     def stops(self) -> Mapping[str, tuple[str, Iterable[str], Iterable[Sequence[str]]]]:
         """Return what is said, and the columns and rows of a table, by stop."""
         x, found = self.numbers, self.found
-        places = ["", *(f"[{i}]" for i in range(SHOWN_NUMBERS))]
+        places = ["", *(f"[{i}]" for i in range(SHOWN_NUMBERS)), ""]
         normed = [y / found["rms"] for y in x["x"]]
         pairs, likely = found["pairs"], found["likely"][:_SHOWN_TOKENS]
         return {
@@ -95,7 +107,7 @@ class _Example:
                 places,
                 [
                     self._row("x"),
-                    ("x / rms", *map(short, normed)),
+                    ("x / rms", *map(short, normed), _MORE),
                     self._row("norm", "x / rms · w"),
                 ],
             ),
@@ -108,7 +120,12 @@ class _Example:
                 f"{self.where}: pairs of q, turned by position {self.last}",
                 ("pair", "angle", "before", "after"),
                 [
-                    (str(i), f"{angle:.0f}°", list_numbers(before), list_numbers(after))
+                    (
+                        str(i),
+                        f"{angle:.0f}°" if angle >= 1 else f"{angle:.2g}°",
+                        list_numbers(before),
+                        list_numbers(after),
+                    )
                     for i, angle, before, after in pairs
                 ],
             ),
@@ -128,11 +145,16 @@ class _Example:
                 ("value of", "share", *places[1:]),
                 [
                     *(
-                        (self._key(i), percent(self.shares[i]), *map(short, found["values"][i]))
+                        (
+                            self._key(i),
+                            percent(self.shares[i]),
+                            *map(short, found["values"][i]),
+                            _MORE,
+                        )
                         for i in self._most(_MIXED_KEYS)
                     ),
                     self._others(_MIXED_KEYS),
-                    ("all: y", "100 %", *map(short, x["mix"])),
+                    ("all: y", "100 %", *map(short, x["mix"]), _MORE),
                 ],
             ),
             "attention_out": (
@@ -149,7 +171,7 @@ class _Example:
                 places,
                 [
                     self._row("gate"),
-                    ("silu(gate)", *(short(y / (1 + exp(-y))) for y in x["gate"])),
+                    ("silu(gate)", *(short(y / (1 + exp(-y))) for y in x["gate"]), _MORE),
                     self._row("up"),
                     self._row("act", "their product a"),
                 ],
@@ -176,7 +198,7 @@ class _Example:
         }
 
     def _row(self, name: str, says: str = "") -> Sequence[str]:
-        return (says or name, *map(short, self.numbers[name]))
+        return (says or name, *map(short, self.numbers[name]), _MORE)
 
     def _key(self, i: int) -> str:
         return f"{i} {self.tokens[i]}"

@@ -23,6 +23,9 @@ _SHOWN = 4
 WORKED_FILE = Path(__file__).with_name("worked_steps.json")
 _BESIDE_FORMULA = {"gate_up", "norm", "post_norm", "state", "positions", "mixer_out"}
 """Stops whose title does not say what is computed."""
+_RULES = {"scores": ("tanh", "+"), "logits": ("tanh",), "embedding": ("√d",)}
+"""What of a formula makes the numbers others."""
+_BIASES = r" \+ (?:b_\w+|A_\w+ A_\w+ x)"
 _SAYS = {
     "embedding": "the row of the token's id, which is 3",
     "positions": "the row of its position is added to the row of its id",
@@ -67,9 +70,9 @@ def kind_of(stop: Stop) -> str:
     title = stop.title.partition(",")[0]
     beside = stop.formula if stop.name in _BESIDE_FORMULA else ""
     rule = stop.what.partition("chosen:")[2] if stop.name == "router" else ""
-    if stop.name == "scores":
-        rule = " ".join(x for x in ("tanh", "+") if x in stop.formula)
-    says = f"{title} {beside} {rule}".replace("swish", "silu")
+    if stop.name in _RULES:
+        rule = " ".join(x for x in _RULES[stop.name] if x in stop.formula)
+    says = re.sub(_BIASES, "", f"{title} {beside} {rule}").replace("swish", "silu")
     return re.sub(r"[\d.,]+", "", says).strip()
 
 
