@@ -27,7 +27,6 @@ from llamath.cli.export import command as export
 from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.utils.errors import LlamathError
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import (
     NARROW,
@@ -40,7 +39,15 @@ from support.browser_page import (
     wait_until_drawn,
 )
 from support.page_expressions import FUNCTIONS, evaluate
-from support.page_models import as_made, as_sent, data_of, model_of, once_in_a_run, page_of
+from support.page_models import (
+    as_made,
+    as_sent,
+    data_of,
+    model_of,
+    once_in_a_run,
+    own_data,
+    page_of,
+)
 from support.reference_data import tiny_configs
 
 PARTS = {
@@ -82,7 +89,7 @@ def random_data(whole: bool) -> dict[str, Any]:
     """Return the data of a page of all these models."""
     found: list[dict[str, Any]] = once_in_a_run(
         f"page-data-of-random-models-{whole}",
-        lambda: [build_page_data([x])["models"][0] for x in random_models(whole)],
+        lambda: [own_data(x) for x in random_models(whole)],
     )
     return data_of(SAMPLE[0]) | {"models": found}
 

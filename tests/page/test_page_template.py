@@ -13,12 +13,11 @@ import llamath
 from llamath.catalog import read_preset
 from llamath.model import FamilyModel
 from llamath.web.forms.arranged_layers import LAYER_LIST_KEYS
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.template_variants import template_variants
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import NARROW, Tab, browser
 from support.page_expressions import evaluate, expression_from_json
-from support.page_models import as_made, data_of, model_of
+from support.page_models import as_made, data_of, model_of, own_data
 from support.release import usual
 
 assert browser
@@ -234,7 +233,7 @@ def test_page_makes_the_data_of_other_dimensions(
                   Object.entries(letters).map(([x, n]) => [x, BigInt(n)])))""",
                 [template, {x: str(n) for x, n in letters.items()}],
             )
-            built = as_made(build_page_data([model]))["models"][0]
+            built = own_data(model)
             wrong = _differences(_comparable(built, made), _comparable(made, made))
             assert not wrong, (changes, wrong[:10])
             assert made["counts"][0]["value"] == str(model.parameters.total)
@@ -262,7 +261,7 @@ def test_page_makes_the_data_of_variants(
                     )""",
                     [data["template"], name, {x: str(n) for x, n in letters.items()}],
                 )
-                built = as_made(build_page_data([model]))["models"][0]
+                built = own_data(model)
                 assert changes or made["quiz"] == built["quiz"]
                 wrong = _differences(_comparable(built, made), _comparable(made, made))
                 assert not wrong, (name, changes, wrong[:10])
@@ -328,7 +327,7 @@ def test_page_follows_keys_that_are_no_dimensions(
             model = model_of(slug).replace(
                 tree=(built := _family_model(same)).tree, config=built.config
             )
-            data = as_made(build_page_data([model]))["models"][0]
+            data = own_data(model)
             for x in (made, data):
                 for row in x["facts"]["rows"][-1:]:  # of decode, in numbers at the full context
                     row["of"] = [y if i != 1 else y[:1] + y[-2:] for i, y in enumerate(row["of"])]

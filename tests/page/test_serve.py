@@ -69,9 +69,9 @@ def test_served_page_equals_exported_page_except_for_links(place: Place) -> None
 
 
 def test_presets_are_named_by_slug_and_models_by_number(place: Place) -> None:
-    assert place.ask(f"{place.path}model/llama-3-8b")[2] == exported_page("../", "llama-3-8b")
-    assert "DeepSeek" in place.ask(f"{place.path}models/llama-3-8b/deepseek-v2-lite")[2]
-    assert "GPT-2" in place.ask(f"{place.path}models/llama-3-8b/~1")[2]
+    assert place.ask(f"{place.path}model/gpt2-medium")[2] == exported_page("../", "gpt2-medium")
+    assert "DistilGPT2" in place.ask(f"{place.path}models/gpt2-medium/distilgpt2")[2]
+    assert "GPT-2" in place.ask(f"{place.path}models/gpt2-medium/~1")[2]
 
 
 def test_preset_wins_over_a_folder_of_its_name(

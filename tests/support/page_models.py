@@ -74,6 +74,16 @@ def data_of(*slugs: str) -> dict[str, Any]:
     return build_page_data([model_of(x) for x in slugs])
 
 
+def own_data(model: FamilyModel) -> dict[str, Any]:
+    """Return the data of a model as the page makes them, without those of its variants, each of
+    which takes as long again.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_data, "template_variants", lambda *_: iter(()))
+        (data,) = as_made(build_page_data([model]))["models"]
+    return data
+
+
 def as_sent(page: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a page as they are in it: the templates of its models."""
     return {**page, "models": [x["template"] for x in page["models"]]}

@@ -389,6 +389,8 @@ class _Asking:
                     for x in kept
                 )
             )
+            if not int(account.value):  # compressed: several tokens share one entry
+                return
             text = "How many bytes does one layer cache for each token, in bf16?"
             K, H = self.study.kv_heads, self.study.heads
             wide = None if K is None or H is None or K == H else int(account.value) // K * H
