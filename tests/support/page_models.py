@@ -79,7 +79,8 @@ def own_data(model: FamilyModel) -> dict[str, Any]:
     which takes as long again.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_data, "template_variants", lambda *_: iter(()))
+        if model.preset is None or model != model_of(model.preset.slug):  # those are shared
+            patch.setattr(page_data, "template_variants", lambda *_: iter(()))
         (data,) = as_made(build_page_data([model]))["models"]
     return data
 
