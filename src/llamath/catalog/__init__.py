@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from mmap import ACCESS_READ, mmap
 from typing import TYPE_CHECKING, Any
 
 from ..utils.errors import Call, UnknownModel, nearest, safe
@@ -248,16 +247,15 @@ def _config_of(config: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[s
 
 
 @cache
-def _file() -> mmap:
-    """Return the file as it lies in memory: what is not read of it is not loaded."""
+def _file() -> bytes:
     with open(FILE, "rb") as file:
-        return mmap(file.fileno(), 0, access=ACCESS_READ)
+        return file.read()
 
 
 @cache
 def _entries() -> dict[str, str]:
     """Return the text of each preset; an entry begins and ends with a line of its own."""
-    entries = _file()[:].decode().removeprefix('{\n"').removesuffix("\n}\n").split(',\n"')
+    entries = _file().decode().removeprefix('{\n"').removesuffix("\n}\n").split(',\n"')
     return dict(x.split('": ', 1) for x in entries)
 
 

@@ -304,23 +304,24 @@ def _results(result: Any) -> tuple[Node, ...]:
 
 
 @cache
-def _remarks(path: str) -> dict[int, str]:
-    """Return what a module says in comments after its lines, by the numbers of these, unless it is
-    a shape; of a module that is in no file, nothing.
-    """
+def _source_lines(path: str) -> list[str]:
+    """Return the lines of a module; those of one that is in no file are not known."""
     try:
         with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")
+            return file.readlines()
     except OSError:
-        return {}
-    found = {i: x.partition("  # ")[2] for i, x in enumerate(lines, 1) if "  # " in x}
-    return {i: x.strip() for i, x in found.items() if not x.startswith(("(", "noqa", "type:"))}
+        return []
 
 
 def _remark(frame: FrameType) -> str:
-    """Return what the source says in a comment after the line that a frame is at."""
-    found = _remarks(frame.f_code.co_filename)
-    return found.get(frame.f_lineno, "") if found else ""
+    return _remark_at(frame.f_code.co_filename, frame.f_lineno)
+
+
+@cache
+def _remark_at(path: str, number: int) -> str:
+    """Return what the source says in a comment after a line, unless it is a shape."""
+    _, _, remark = "".join(_source_lines(path)[number - 1 : number]).partition("  # ")
+    return "" if remark.startswith(("(", "noqa", "type:")) else remark.strip()
 
 
 def _kept(name: str) -> Any:

@@ -83,4 +83,4 @@ def changes_between(own: Any, other: Any) -> Any:
 
 
 def _text(x: Any) -> str:
-    return json.dumps(x, sort_keys=False)
+    return json.dumps(x)

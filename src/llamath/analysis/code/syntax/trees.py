@@ -23,11 +23,6 @@ def parse(text: str) -> ast.expr:
     """Return the tree of an expression."""
     if text.isidentifier() and not iskeyword(text):
         return named(text)
-    if text.isdecimal():
-        return ast.Constant(int(text))
-    owner, _, path = text.partition(".")
-    if owner == "self" and path.isidentifier():
-        return part_of(owner, path)
     return ast.parse(text, mode="eval").body
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ....core.blocks import MoE
+from ....core.expr import Power
 from ...graph.node import Node
 from .stop_places import Placed
 
@@ -94,9 +95,10 @@ class StopFormulas:
 
 
 def written_scale(node: Node) -> str:
-    """Return a factor as the root of the width if it is that, to the digits of its dtype."""
-    factor, width = float(node.attributes["factor"]), int(node.shape[-1])
-    return "√d" if abs(factor**2 / width - 1) < 0.01 else f"{factor:.4g}"
+    """Return a factor: √d if the family says that it is the root of the width."""
+    factor = node.attributes["factor"]
+    is_root = isinstance(factor, Power) and (factor.exponent, factor.factor) == (0.5, 1)
+    return "√d" if is_root and factor.base == node.shape[-1] else f"{float(factor):.4g}"
 
 
 def written_router(moe: MoE, logits: str) -> str:

@@ -6,8 +6,9 @@ Their arguments are numbers, or variables of the expressions that the page evalu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import TypeVar
 
 from ....core.expr import floor_div, minimum
 from ....hardware import Device
@@ -19,6 +20,7 @@ MAX_COMBINATIONS = 8
 WIDE_KV_DTYPES = frozenset({"bf16", "fp16", "fp32"})
 """The dtypes of a KV cache in whose place smaller ones are suggested."""
 _NODE = 8
+T = TypeVar("T")
 
 
 def left_of(memory: int, total: int) -> int:
@@ -47,9 +49,6 @@ def by_size(
 ) -> Iterator[tuple[int, list[list[Device]]]]:
     """Yield numbers of devices, and for each the devices in groups of equally large ones: common
     devices first, of them the fewest, in nodes of up to eight, then the least memory as sold.
-
-    The first group in which a model fits with headroom has the hardware that is recommended: its
-    fastest. Without any, it is the first group in which the model fits.
     """
     ordered, counts = sorted(among, key=lambda x: x.nominal), tuple(counts)
     for is_common in (True, False):
@@ -58,3 +57,18 @@ def by_size(
             in_node = [x for x in alike if x.node >= min(count, _NODE)]
             if in_node:
                 yield count, [list(same) for _, same in groupby(in_node, key=lambda x: x.nominal)]
+
+
+def recommended(
+    groups: Iterable[Sequence[tuple[T, bool]]], speed: Callable[[T], float]
+) -> T | None:
+    """Return the fastest of the first group in which a model fits with headroom, else of the first
+    in which it fits. The groups are those of `by_size`, with the hardware that it fits alone, and
+    whether with headroom.
+    """
+    fitting: list[T] = []
+    for group in groups:
+        if roomy := [x for x, has_headroom in group if has_headroom]:
+            return max(roomy, key=speed)
+        fitting = fitting or [x for x, _ in group]
+    return max(fitting, key=speed, default=None)

@@ -16,7 +16,7 @@ from ....utils.record_type import Record
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import decode_limit, find_roof
-from .fit_rules import by_size, headroom_of, left_of
+from .fit_rules import by_size, headroom_of, left_of, recommended
 from .fit_words import format_sequences, split_text
 from .serving_layouts import LayoutChooser
 from .suggestions import gpus_option, is_supported
@@ -246,19 +246,17 @@ def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> Rank
         max(int(calculator.tree.context or 0), context),
         sum(x.bytes for x in calculator.weights),
     )
-    fitting: list[RankedGPU] = []
-    for count, groups in by_size(among, NODE_COUNTS):
-        for group in groups:
-            found = [
-                x
-                for device in group
-                if device.memory * count >= weights
-                and (x := _rank(device, count, chooser, context, limit)) is not None
-            ]
-            if roomy := [x for x in found if x.has_headroom]:
-                return max(roomy, key=lambda x: x.decode_ceiling)
-            fitting = fitting or found
-    return max(fitting, key=lambda x: x.decode_ceiling, default=None)
+    ranked = (
+        [
+            (x, x.has_headroom)
+            for device in group
+            if device.memory * count >= weights
+            and (x := _rank(device, count, chooser, context, limit)) is not None
+        ]
+        for count, groups in by_size(among, NODE_COUNTS)
+        for group in groups
+    )
+    return recommended(ranked, lambda x: x.decode_ceiling)
 
 
 def _numbers(

@@ -82,7 +82,7 @@ class StepTime(Record):
 
 
 def _whole(parts: Iterable[float]) -> float:
-    """Return the sum of the parts, added one after the other as a release of Python may not do."""
+    """Return the sum of the parts, added in order: `sum` of Python 3.12 rounds floats otherwise."""
     found = 0.0
     for x in parts:
         found += x

@@ -18,6 +18,7 @@ from ....analysis.size.fit.fit_rules import (
     by_size,
     headroom_of,
     left_of,
+    recommended,
     rounded_context,
 )
 from ....analysis.size.fit.gpu_ranking import NODE_COUNTS
@@ -350,29 +351,24 @@ def hardware_of_all(models: Iterable[FamilyModel]) -> tuple[str, str]:
     sequence of the first one's context: with headroom, else if they fit, else the default GPU in
     the largest number.
     """
-    fitting: list[tuple[Device, int]] = []
     with unmarked():
         made = [next(kept_as(x))[1] for x in models]
         choosers, context = [LayoutChooser(x) for x in made], made[0].context
-        for count, groups in by_size(_known_gpus(), NODE_COUNTS):
-            for group in groups:
-                found = []
-                for gpu in group:
-                    if all(is_supported(gpu, "" if x.stored else x.packer.name) for x in made):
-                        each = [total_of_fitting(x, gpu, count, context, 1) for x in choosers]
-                        needed = [x for x in each if x is not None]
-                        if len(needed) == len(each):
-                            found.append((gpu, count, headroom_of(gpu.memory, max(needed)) >= 0))
-                roomy = [x[:2] for x in found if x[2]]
-                fitting = fitting or [x[:2] for x in found]
-                if roomy:
-                    return _fastest(roomy)
-    return _fastest(fitting) if fitting else (DEFAULT_GPU, str(NODE_COUNTS[-1]))
 
+        def fitting(gpu: Device, count: int) -> Iterator[tuple[tuple[Device, int], bool]]:
+            if all(is_supported(gpu, "" if x.stored else x.packer.name) for x in made):
+                each = [total_of_fitting(x, gpu, count, context, 1) for x in choosers]
+                needed = [x for x in each if x is not None]
+                if len(needed) == len(each):
+                    yield (gpu, count), headroom_of(gpu.memory, max(needed)) >= 0
 
-def _fastest(among: Iterable[tuple[Device, int]]) -> tuple[str, str]:
-    gpu, count = max(among, key=lambda x: x[0].bandwidth)
-    return gpu.name, str(count)
+        groups = (
+            [x for gpu in group for x in fitting(gpu, count)]
+            for count, alike in by_size(_known_gpus(), NODE_COUNTS)
+            for group in alike
+        )
+        found = recommended(groups, lambda x: x[0].bandwidth)
+    return (found[0].name, str(found[1])) if found else (DEFAULT_GPU, str(NODE_COUNTS[-1]))
 
 
 def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
