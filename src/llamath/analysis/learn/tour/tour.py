@@ -19,7 +19,8 @@ from ...graph.steps import Step
 from ...graph.walkthrough import WalkthroughStage, walkthrough
 from ..study import ModelStudy
 from .stop_places import OTHER, Placed, place_steps, place_weight
-from .stop_texts import STOP_TEXTS, StopText, TourFacts
+from .stop_text import StopText, TourFacts
+from .stop_texts import STOP_TEXTS
 
 _TOKENS = 3
 """The tokens of the recorded pass; its shapes hold for any number T."""
