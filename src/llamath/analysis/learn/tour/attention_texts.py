@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from ....utils.number_format import format_list
+from ....core.expr import Expr, product, total
+from ....utils.number_format import format_list, short_bytes
+from ....utils.number_marks import text_if_equal
 from ...graph.operations.projection_operations import ROLES
 from ..lesson import written
+from ..study import BF16_BYTES
 from .stop_text import StopText, StopTexts, TourFacts
 
 _NOUNS = {"q": "a query says", "k": "a key", "v": "a value"}
@@ -17,17 +20,20 @@ def _qkv(f: TourFacts) -> StopText:
     heads = ""
     shared = ""
     if H is not None and K is not None and h is not None:
-        heads = (
-            f": H = {int(H)} heads of h = {int(h)} numbers each"
-            if H == K
-            else f": H = {int(H)} queries, K = {int(K)} keys and values, of h = {int(h)} numbers "
-            "each"
+        heads = text_if_equal(
+            H,
+            K,
+            f": H = {H:,} heads of h = {h:,} numbers each",
+            f": H = {H:,} queries, K = {K:,} keys and values, of h = {h:,} numbers each",
         )
-        if H != K:
-            shared = (
-                f"; H / K = {int(H) // int(K)} queries share a key and a value, which makes the "
-                f"KV cache {int(H) // int(K)} times smaller"
-            )
+        each = H // K
+        shared = text_if_equal(
+            H,
+            K,
+            "",
+            f"; H / K = {each:,} queries share a key and a value, which makes the KV cache "
+            f"{each:,} times smaller",
+        )
     roles = ", ".join(f"{_NOUNS[x]} {ROLES[x]}" for x in names)
     why = (
         f"of each token, {roles}"
@@ -49,13 +55,13 @@ def _matrices(n: int) -> str:
 def _compress(f: TourFacts) -> StopText:
     latent = f.study.latent
     assert latent is not None
-    kept = int(latent.kv_lora_rank) + int(latent.rope_dim)
-    full = int(latent.heads) * (int(latent.nope_dim) + int(latent.rope_dim) + int(latent.v_dim))
+    rank, dim = map(Expr.const, (latent.kv_lora_rank, latent.rope_dim))
+    kept, full = rank + dim, latent.heads * (latent.nope_dim + dim + latent.v_dim)
     down = f.names("compress", "linear")
     return StopText(
         "Latent vectors: compress",
         f"{format_list(down)} press x into short vectors; the one for keys and values has r = "
-        f"{int(latent.kv_lora_rank):,} numbers, and p = {int(latent.rope_dim):,} more for a key "
+        f"{rank:,} numbers, and p = {dim:,} more for a key "
         "with positions.",
         f"Only these {kept:,} numbers are cached for a token, in place of the {full:,} of all "
         "keys and values.",
@@ -69,7 +75,7 @@ def _expand(f: TourFacts) -> StopText:
     names = f.names("expand", "linear")
     return StopText(
         "Latent vectors: expand",
-        f"{format_list(names)} make the queries, keys and values of all H = {int(latent.heads)} "
+        f"{format_list(names)} make the queries, keys and values of all H = {latent.heads:,} "
         "heads again.",
         "Each head has keys and values of its own, as in multi-head attention, though none of them "
         "is cached.",
@@ -105,21 +111,25 @@ def _qk_norm(f: TourFacts) -> StopText:
     )
 
 
+def scaled_angles(scaling: str) -> str:
+    """Return the sentence about a scaling of angles, by its name; empty if there is none."""
+    return f" The angles are scaled for long texts ({scaling})." if scaling else ""
+
+
 def _rope(f: TourFacts) -> StopText:
     rope = f.attribute("rope", "rope", "rope")
     first = f.first("rope", "rope")
     assert first is not None
-    theta, dim = float(getattr(rope, "theta", 0)), int(getattr(rope, "dim", 0))
-    size = int(first.step.shape[-1])
+    theta, dim = float(getattr(rope, "theta", 0)), getattr(rope, "dim", 0)
+    size = first.step.shape[-1]
     part = "" if dim == size else f" Only {dim} of {size} channels turn."
-    kind = getattr(rope, "scaling", "")
-    scaled = f" The angles are scaled for long texts ({kind})." if kind else ""
+    scaled = scaled_angles(getattr(rope, "scaling", ""))
     some = f.layers_with("rope")
-    where = "" if some == int(f.layers) else f" It happens {f.in_layers(some)}."
+    where = "" if some == f.layers else f" It happens {f.in_layers(some)}."
     return StopText(
         "RoPE",
         "Each pair of channels of q and k is turned by an angle: the position times the frequency "
-        f"of the pair.{part}{scaled}{where}",
+        f"of the pair.{part}{where}{scaled}",
         "The angle between a query and a key then depends on their distance alone, not on where "
         "the text begins.",
         f"angle of pair i = position · θ^(−2i/{dim}),  θ = {theta:,.10g}",
@@ -136,7 +146,7 @@ _ALIBI = StopText(
 
 def _no_positions(f: TourFacts) -> StopText:
     n = f.layers_with("no_positions")
-    where = "In these layers" if n == int(f.layers) else f"{f.in_layers(n).capitalize()}"
+    where = "In these layers" if n == f.layers else f"{f.in_layers(n).capitalize()}"
     other = (
         "; its recurrent layers know the order of tokens"
         if f.has("state")
@@ -163,7 +173,7 @@ def _attention_out(f: TourFacts) -> StopText:
     added = "" if parallel else ", and ⊕ adds them to the stream"
     return StopText(
         "W_o" if parallel else "W_o and ⊕",
-        f"The output matrix mixes all heads to d = {int(f.study.width):,} numbers{added}.",
+        f"The output matrix mixes all heads to d = {f.study.width:,} numbers{added}.",
         "It is a matrix of one token's heads: the length of the text is not in its size."
         if parallel
         else "Adding keeps what was there: a layer writes a correction, and gradients reach the "
@@ -176,9 +186,15 @@ def _cache(f: TourFacts) -> StopText:
     size = f.study.cache(1).value
     names = " and ".join(f.names("cache")).replace("latents", "latent vectors")
     each = f": {written(size)} bytes for each token in bf16" if int(size) else ""
+    full = f.study.tree.context
+    whole = ""
+    if full and int(size):
+        rows = ((x.layers, total(x.rows), x.tokens(full)) for x in f.study.caches if x.rows)
+        kept = product((BF16_BYTES, total(map(product, rows))))
+        whole = f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}."
     return StopText(
         "KV cache",
-        f"The {names} of all tokens so far are kept{each}.",
+        f"The {names} of all tokens so far are kept{each}.{whole}",
         "The next pass then computes one token only; but it reads every weight that it uses, which "
         "is why decoding is limited by memory bandwidth.",
         "cache ← [cache, new]",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....core.expr import Expr
 from .stop_formulas import written_router
 from .stop_text import StopText, StopTexts, TourFacts
 from .stream_texts import MANY_LAYERS
@@ -10,7 +11,7 @@ from .stream_texts import MANY_LAYERS
 def _router(f: TourFacts) -> StopText:
     moe = f.study.moe
     first = f.first("router", "choice")
-    experts = 0 if moe is None else int(moe.experts.n)
+    experts = 0 if moe is None else Expr.const(moe.experts.n)
     says = "" if first is None else first.step.description
     logits = f.formulas("router").of("linear", "softcap") or "W_router x"
     is_plain = (
@@ -27,12 +28,12 @@ def _router(f: TourFacts) -> StopText:
 
 def _experts(f: TourFacts) -> StopText:
     moe = f.study.moe
-    k, n = (0, 0) if moe is None else (int(moe.top_k), int(moe.experts.n))
+    k, n = (0, 0) if moe is None else map(Expr.const, (moe.top_k, moe.experts.n))
     return StopText(
         "Chosen experts",
-        f"Each expert is an FFN of its own. A token passes k = {k} of {n:,}, and their results are "
-        "added, each times its weight.",
-        f"All experts are counted and kept in memory, but a token is computed by {k} of {n:,}.",
+        f"Each expert is an FFN of its own. A token passes k = {k:,} of {n:,}, and their results "
+        "are added, each times its weight.",
+        f"All experts are counted and kept in memory, but a token is computed by {k:,} of {n:,}.",
         f"y = Σ {'FFN_e(p_e · x)' if f.has_scaled_inputs else 'p_e · FFN_e(x)'},  "
         f"FFN(x) = {_ffn(f, 'experts')}",
     )
@@ -60,7 +61,7 @@ def _gate_up(f: TourFacts) -> StopText:
     first = f.first("gate_up", "act")
     says = "" if first is None else first.step.description
     width = f.study.mlp_width
-    to = "" if width is None else f" F = {int(width):,} numbers"
+    to = "" if width is None else f" F = {width:,} numbers"
     formula = f"a = {f.formulas('gate_up').of('act', 'gated', 'clamped_gated', 'multiply')}"
     adapted = (
         " The matrices A are narrow ones of the layer's own, beside those that layers share."
@@ -85,7 +86,7 @@ def _gate_up(f: TourFacts) -> StopText:
 
 
 def _down(f: TourFacts) -> StopText:
-    width = int(f.study.width)
+    width = f.study.width
     product = f.formulas("down").linear("down", "a")
     if f.has("next_layer"):
         return StopText(
@@ -94,14 +95,12 @@ def _down(f: TourFacts) -> StopText:
             "The stream has one width everywhere, so that every layer can add to it.",
             product,
         )
-    n = int(f.layers)
-    again = f" {n:,} times, each with weights of its own" if n > 1 else ""
     return StopText(
         "down and ⊕, then the next layer",
         f"down brings them back to d = {width:,} numbers, ⊕ adds them to the stream, and the next "
-        f"layer begins:{again}.".replace(":.", "."),
+        f"layer begins{f.times}.",
         MANY_LAYERS,
-        f"x ← x + {product},  L = {n:,} times",
+        f"x ← x + {product},  L = {f.layers:,} times",
     )
 
 

@@ -11,7 +11,7 @@ def _mixer_in(f: TourFacts) -> StopText:
     n = f.layers_with("mixer_in")
     where = (
         f"{f.in_layers(n).capitalize()} a recurrence takes the place of attention"
-        if n < int(f.layers)
+        if n < f.layers
         else "A recurrence stands beside attention"
         if f.has("scores")
         else "There is no attention"
@@ -67,7 +67,7 @@ def _mixer_out(f: TourFacts) -> StopText:
     return StopText(
         "Out of the recurrence",
         f"What was read from the state is {gated}brought back to d = "
-        f"{int(f.study.width):,} numbers, and added to the stream.",
+        f"{f.study.width:,} numbers, and added to the stream.",
         "The stream is the same for all kinds of layers, so they can follow each other in any "
         "order.",
         "x ← x + W_out (y · act(W_z x))" if names else "x ← x + W_out y",

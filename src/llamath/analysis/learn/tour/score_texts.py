@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
+from ....core.expr import Power, written_factor
 from .stop_text import BOUNDED, StopText, StopTexts, TourFacts, written_cap
 
 
@@ -24,10 +25,10 @@ def _scores(f: TourFacts) -> StopText:
     node = first.step.node
     transform = node.attributes.get("transform")
     scale = getattr(transform, "scale", None)
-    size = int(node.inputs[0].shape[-1])
+    size = node.inputs[0].shape[-1]
     causal = node.attributes["window"].causal
     keys = "all keys up to its own" if causal else "all keys"
-    root = f"√{size} = {sqrt(size):.3g}"
+    root = f"√{size} = {written_factor(Power(sqrt(size), size, 0.5), 3)}"
     is_root = scale is None or abs(scale * sqrt(size) - 1) < 1e-6
     cap = getattr(transform, "softcap", None)
     capped = f" {written_cap('score', cap)}" if cap else ""
@@ -36,8 +37,8 @@ def _scores(f: TourFacts) -> StopText:
     parts, product = "", "q·k"
     if latent is not None and latent.rope_dim:
         parts = (
-            f" q·k is the sum of two products: of n = {int(latent.nope_dim)} numbers without a "
-            f"position, and of the p = {int(latent.rope_dim)} that RoPE has turned."
+            f" q·k is the sum of two products: of n = {latent.nope_dim} numbers without a "
+            f"position, and of the p = {latent.rope_dim} that RoPE has turned."
         )
         product = "(q_n·k_n + q_p·k_p)"
     scaled = f"{product} / √{size}" if is_root else f"{scale:.4g} · {product}"
@@ -70,7 +71,7 @@ def _window(f: TourFacts) -> StopText:
             "These layers stop caching at a chunk; the others carry what is farther away.",
             f"⌊i / {int(chunk):,}⌋ = ⌊j / {int(chunk):,}⌋",
         )
-    others = f.layers_with("window") < int(f.layers)
+    others = f.layers_with("window") < f.layers
     return StopText(
         "Window",
         f"{where.capitalize()} a query sees the last {int(size or 0):,} tokens only, its own "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ....core.expr import Expr
+from ....core.expr import Expr, as_number
+from ....utils.number_marks import text_if_equal
 from ..study import ModelStudy
 from .stop_formulas import StopFormulas
 from .stop_places import Placed
@@ -35,7 +36,7 @@ class TourFacts(NamedTuple):
     def layers_with(self, stop: str, chosen: Callable[[Placed], bool] | None = None) -> int:
         """Return the number of layers that have steps of a stop, or the chosen ones."""
         stages = {
-            id(x.stage): x.stage.times
+            id(x.stage): as_number(x.stage.times)
             for x in self.placed.get(stop, ())
             if x.stage.name == "layers" and (chosen is None or chosen(x))
         }
@@ -43,8 +44,14 @@ class TourFacts(NamedTuple):
 
     def in_layers(self, n: int) -> str:
         """Return `in each layer`, or in how many."""
-        every = int(self.layers)
-        return "in each layer" if n == every else f"in {n:,} of {every:,} layers"
+        is_each = n == self.layers
+        return "in each layer" if is_each else f"in {n:,} of {self.layers:,} layers"
+
+    @property
+    def times(self) -> str:
+        """How often the next layer begins, after a colon; empty for one layer."""
+        n = self.layers
+        return text_if_equal(n, 1, "", f": {n:,} times, each with weights of its own")
 
     def names(self, stop: str, kind: str = "") -> list[str]:
         """Return the short names of the steps of a stop, each once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....core.expr import Expr, written_factor
 from ....utils.number_format import format_list
 from .stop_formulas import StopFormulas, written_scale
 from .stop_places import OTHER
@@ -9,7 +10,7 @@ from .stop_text import BOUNDED, StopText, StopTexts, TourFacts, written_cap
 
 
 def _token(f: TourFacts) -> StopText:
-    last = int(f.study.tree.vocab) - 1
+    last = Expr.const(f.study.tree.vocab) - 1
     return StopText(
         "Token",
         f"The text is cut into tokens, and each token has a number, from 0 to V − 1 = {last:,}.",
@@ -29,7 +30,7 @@ def _embedding(f: TourFacts) -> StopText:
     node = next((x.step.node for x in f.placed["embedding"] if x.step.name == "embed.scale"), None)
     scaled, why = "", ""
     if node is not None:
-        factor, number = written_scale(node), f"{float(node.attributes['factor']):.6g}"
+        factor, number = written_scale(node), written_factor(node.attributes["factor"])
         scaled = f" They are multiplied by {factor}{f' = {number}' if factor == '√d' else ''}."
         why = (
             " Times √d they are as large as the numbers that a norm returns, and as those that "
@@ -39,7 +40,7 @@ def _embedding(f: TourFacts) -> StopText:
         )
     return StopText(
         "Embedding row",
-        f"The token picks its row of the embedding, d = {int(f.study.width):,} numbers: the "
+        f"The token picks its row of the embedding, d = {f.study.width:,} numbers: the "
         f"beginning of the residual stream.{scaled}{after}",
         "The rows are learned, so that tokens that are used alike begin with similar numbers."
         f"{why}",
@@ -68,7 +69,7 @@ def _positions(f: TourFacts) -> StopText:
 def _per_layer(f: TourFacts) -> StopText:
     return StopText(
         "Per-layer embeddings",
-        f"A second, narrow embedding holds a vector of the token for each of the {int(f.layers):,} "
+        f"A second, narrow embedding holds a vector of the token for each of the {f.layers:,} "
         "layers, which multiplies the stream there through a gate.",
         "Its rows are looked up, not multiplied: they make the model larger, but not slower.",
         "x ← x + norm(W_out (act(W_gate x) · e))",
@@ -142,13 +143,11 @@ MANY_LAYERS = (
 
 
 def _next_layer(f: TourFacts) -> StopText:
-    n = int(f.layers)
     return StopText(
         "⊕, and the next layer",
-        "The result is added to the stream, and the next layer begins"
-        + (f": {n:,} times, each with weights of its own." if n > 1 else "."),
+        f"The result is added to the stream, and the next layer begins{f.times}.",
         MANY_LAYERS,
-        f"x ← x + branch(x),  L = {n:,} times",
+        f"x ← x + branch(x),  L = {f.layers:,} times",
     )
 
 
@@ -169,7 +168,7 @@ def _logits(f: TourFacts) -> StopText:
     if tree.head is None:
         return StopText(
             "Result",
-            f"What leaves the last layer is the result, d = {int(tree.width):,} numbers for each "
+            f"What leaves the last layer is the result, d = {f.study.width:,} numbers for each "
             "token.",
             "The model has no head: others use its numbers.",
             "y = norm(x)" if tree.norm is not None else "y = x",
@@ -177,15 +176,17 @@ def _logits(f: TourFacts) -> StopText:
     normed = "After a last norm the head" if tree.norm is not None else "The head"
     tied = " Its matrix is the embedding again: it adds 0." if tree.head.weight.tied else ""
     cap, factor = f.study.tree.softcap, f.attribute("logits", "factor", "multiply")
-    scaled = f" It is multiplied by {factor:.4g}." if isinstance(factor, float) else ""
+    scaled = (
+        f" It is multiplied by {written_factor(factor, 4)}." if isinstance(factor, float) else ""
+    )
     capped = f" {written_cap('logit', cap)}" if cap else ""
     steps = f.placed["logits"]
     own = [x for x in steps if "." not in x.step.name or x.step.name.startswith("head.")]
     formula = StopFormulas(own, {"norm": "norm(x)"}).of("linear", "scale", "softcap")
     return StopText(
         "Logits",
-        f"{normed} gives each of the V = {int(tree.vocab):,} tokens of the vocabulary a logit."
-        f"{scaled}{capped}{tied}",
+        f"{normed} gives each of the V = {Expr.const(tree.vocab):,} tokens of the vocabulary a "
+        f"logit.{scaled}{capped}{tied}",
         "A logit is the product of x with the token's row: the more x points its way, the likelier "
         f"it comes next.{f' {BOUNDED}' if cap else ''}",
         f"logits = {formula}",
