@@ -51,12 +51,12 @@ export function compactCount(from: bigint | string, digits = threeDigits): strin
 export const everydayCount = (n: bigint): string =>
 	compactCount(n, (x) => (x < 100 ? x.toPrecision(3) : threeDigits(x)));
 
-/** A share to three significant digits; what is not everything is never 100 %. */
+/** A share to three significant digits; what is not everything is never 100%. */
 export function share(n: bigint, whole: bigint): string {
 	if (!whole) return "–";
 	const percentage = Number((n * 10n ** 12n) / whole) / 10 ** 10;
-	if (n < whole && percentage > 99.95) return "> 99.9\u00a0%";
-	return `${percentage && percentage < 0.1 ? Number(percentage.toPrecision(1)).toFixed(Math.min(8, Math.ceil(-Math.log10(percentage)))) : threeDigits(percentage)}\u00a0%`;
+	if (n < whole && percentage > 99.95) return ">99.9%";
+	return `${percentage && percentage < 0.1 ? Number(percentage.toPrecision(1)).toFixed(Math.min(8, Math.ceil(-Math.log10(percentage)))) : threeDigits(percentage)}%`;
 }
 
 const BINARY: readonly [number, string][] = [

@@ -172,6 +172,7 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
     if live is not None:
         model_data[0]["live"] = model_data[0]["template"]["live"] = live.data
+        model_data[0]["name"] = live.data["title"] or model_data[0]["name"]
     hardware = hardware_of_all(models) if len(models) > 1 else ("", "")
     # the models last, after what they have words in common with: see `_model`
     return {
