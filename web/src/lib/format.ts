@@ -98,6 +98,12 @@ export function threeDigits(x: number): string {
 	return String(Number(x.toPrecision(3)));
 }
 
+/** A ratio to be read: 1.19 ×, or 1/49 where that is easier than 0.0204 ×. */
+export const ratioText = (ratio: number): string =>
+	ratio > 0 && ratio < 0.1
+		? `1/${threeDigits(Math.round(1 / ratio))}`
+		: `${threeDigits(ratio)}\u00a0×`;
+
 /** Tokens as in model names: 128k is 131,072; anything else in full. */
 export function shortTokens(from: bigint | number | string): string {
 	const n = Number(from);

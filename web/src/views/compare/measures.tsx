@@ -3,7 +3,14 @@ import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
-import { compactCount, gibibytes, grouped, inWords, threeDigits } from "../../lib/format";
+import {
+	compactCount,
+	gibibytes,
+	grouped,
+	inWords,
+	ratioText,
+	threeDigits,
+} from "../../lib/format";
 import type { MapMeasure } from "../../lib/settings";
 import { useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
@@ -155,12 +162,6 @@ function measuresAt(state: SizingSettings) {
 
 const ratioOf = ([a, b]: (Value | null)[]): number | null =>
 	a && b && a.n > 0n ? Number(b.n) / Number(a.n) : null;
-
-/** A ratio to be read: 1.19 ×, or 1/49 of where that is easier than 0.0204 ×. */
-const ratioText = (ratio: number) =>
-	ratio > 0 && ratio < 0.1
-		? `1/${threeDigits(Math.round(1 / ratio))}`
-		: `${threeDigits(ratio)}\u00a0×`;
 
 const FOUND: Partial<Record<string, string>> = {
 	Weights: "weight bytes",
