@@ -478,18 +478,15 @@ function Designer({
 				<p class="lead">
 					Change any dimension: the total follows exactly, by the same expressions as the
 					library's.
-					{!isOfPage && (
-						<>
-							{" "}
-							Its layers, a tour of it and bounds of its speed are on a page of its
-							own:{" "}
-							<code>
-								llamath export {shellWord(keptKeys.name || "config.json")} -o
-								page.html
-							</code>
-						</>
-					)}
 				</p>
+				{!isOfPage && (
+					<p>
+						Its layers, a tour and bounds of its speed are on a page of its own:{" "}
+						<code>
+							llamath export {shellWord(keptKeys.name || "config.json")} -o page.html
+						</code>
+					</p>
+				)}
 			</div>
 			<Section
 				id="dimensions"
