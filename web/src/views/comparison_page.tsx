@@ -28,15 +28,16 @@ import { plateOf } from "./plate/plate_model";
 import { tallestBar } from "./plate/skyline";
 
 /** Parts that begin folded; paper has all but the shapes. */
-const FOLDED: readonly string[] = ["facts", "configs", "shapes"];
+const FOLDED: readonly string[] = ["configs", "shapes"];
+const FOLDED_ON_PHONES: readonly string[] = ["facts", "opened", "memory"];
 
 const CHAPTERS = [
 	{
 		id: "how-it-works",
 		name: "How they work",
 		parts: [
-			{ id: "opened", name: "Layers" },
 			{ id: "facts", name: "Facts" },
+			{ id: "opened", name: "Layers" },
 			{ id: "configs", name: "Configurations" },
 		],
 	},
@@ -253,7 +254,7 @@ export function ComparisonPage() {
 									fold={
 										FOLDED.includes(id)
 											? "always"
-											: id === "memory" || id === "opened"
+											: FOLDED_ON_PHONES.includes(id)
 												? "on phones"
 												: "never"
 									}

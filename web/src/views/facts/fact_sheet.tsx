@@ -11,7 +11,7 @@ import { liveOf } from "../../lib/live_views";
 import { useIsAsking } from "../quiz/quiz_data";
 import { CheckpointStatus } from "./checkpoint_status";
 
-interface FactRow {
+export interface FactRow {
 	name: string;
 	value: string;
 	note: string;
