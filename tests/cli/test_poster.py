@@ -93,7 +93,7 @@ def test_poster_states_the_facts() -> None:
         "160k",
         "673 GB",
         "68.6 KiB",
-        "97.4 %",
+        "97.4%",
         "config.json of deepseek-ai/DeepSeek-V3",
     ):
         assert said in texts, said

@@ -350,7 +350,7 @@ def test_model_page_opens_from_the_disk_and_leads_back(tab: Any) -> None:
 def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> None:
     with SiteTab(browser, site, "#view=compare&a=llama-2-7b&b=llama-3-8b") as tab:
         row = tab.locator("tr[data-row=kv_heads] > *").all_text_contents()
-        assert row == ["KV heads", "32", "8", "× 0.25"]
+        assert row == ["KV heads", "32", "8", "0.25\xa0×"]
         changes = {
             x[0]: x[3]
             for x in (

@@ -32,8 +32,8 @@ PARTS = {
         "layouts",
     ],
     ("llama-2-7b", "llama-3-8b"): [
-        "opened",
         "facts",
+        "opened",
         "configs",
         "pictures",
         "shapes",

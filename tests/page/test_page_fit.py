@@ -722,7 +722,7 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
         for i, x in enumerate(plans):
             tab.click(f"#plan [data-value='{i}']")
             assert f" train it as {x['name']}, at" in tab.text_content("#layouts-title")
-            assert f"{100 * x['mfu']:.0f} %" in tab.text_content("#layouts-title")
+            assert f"{100 * x['mfu']:.0f}%" in tab.text_content("#layouts-title")
             tab.click("[data-plan=memory]")
             assert f"{int(x['memory']):,} bytes" in tab.text_content("dialog[open]")
             tab.keyboard.press("Escape")

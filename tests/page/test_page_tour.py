@@ -391,7 +391,7 @@ def test_scores_of_a_head_stand_beside_undivided_ones(browser: Any, tmp_path: Pa
         go_to(tab, f"#tour={names.index('scores') + 1}&layer=0&head=3")
         assert "wins all the same" not in tab.inner_text(".tour .live-steps")
         first = tab.inner_text(".tour .live-steps tbody tr:last-child").split("\t")
-        assert first[-2:] == ["71\xa0%", "99.9\xa0%"]
+        assert first[-2:] == ["71%", "99.9%"]
 
 
 def watched_example() -> dict[str, Any]:
@@ -488,12 +488,12 @@ def test_stops_show_their_steps_in_the_bundled_model(tab: Any) -> None:
         assert "the bundled model of 804K parameters" in text and found["says"] in text
         assert name == "softmax" or all(x in text for row in found["rows"] for x in row)
     go_to(tab, f"#tour={names.index('scores') + 1}")
-    assert "71 %\t99.9 %" in tab.inner_text(".tour .tour-example")
+    assert "71%\t99.9%" in tab.inner_text(".tour .tour-example")
     go_to(tab, f"#tour={names.index('softmax') + 1}")
     assert tab.locator(".tour .tour-example rect").count() == 17 * 18 // 2
     assert (
         tab.get_attribute(".tour .tour-example svg", "aria-label")
-        == "·the reads ·in 4 %, ·the 19 %, ·the 71 %"
+        == "·the reads ·in 4%, ·the 19%, ·the 71%"
     )
 
 
@@ -583,7 +583,7 @@ def test_typed_answers_are_judged(tab: Any) -> None:
         "Not right: 320 times too small. They are the weights of q, k, v, times the layers that have them"
     )
     assert answer(tab, "805306360") == "Not right: about right, but not exact: off by −8"
-    assert answer(tab, "813000000").endswith("about right, but not exact: 0.9 % too large")
+    assert answer(tab, "813000000").endswith("about right, but not exact: 0.9% too large")
     assert "805,306,368" not in tab.text_content(BAR)
     for wrong, reason in (
         ("25,165,824", "this is one layer; Llama 3 8B has 32"),

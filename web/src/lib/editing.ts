@@ -12,6 +12,7 @@ import {
 import { value } from "./expressions";
 import { decodeKeys, encodeKeys, forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
 import type { FormatData } from "./files/headers";
+import { focusNext } from "./focus_next";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { change } from "./state";
@@ -170,6 +171,7 @@ export const encodeEdit = (design: Design, { values, tied }: Dimensions): string
 export function closeEdit(): void {
 	forgetKeptKeys();
 	change({ edit: "", sizes: "", keys: "" });
+	focusNext("[data-view=edit]");
 }
 
 const lastSound = new Map<number, ModelData>();

@@ -51,12 +51,12 @@ export function compactCount(from: bigint | string, digits = threeDigits): strin
 export const everydayCount = (n: bigint): string =>
 	compactCount(n, (x) => (x < 100 ? x.toPrecision(3) : threeDigits(x)));
 
-/** A share to three significant digits; what is not everything is never 100 %. */
+/** A share to three significant digits; what is not everything is never 100%. */
 export function share(n: bigint, whole: bigint): string {
 	if (!whole) return "–";
 	const percentage = Number((n * 10n ** 12n) / whole) / 10 ** 10;
-	if (n < whole && percentage > 99.95) return "> 99.9\u00a0%";
-	return `${percentage && percentage < 0.1 ? Number(percentage.toPrecision(1)).toFixed(Math.min(8, Math.ceil(-Math.log10(percentage)))) : threeDigits(percentage)}\u00a0%`;
+	if (n < whole && percentage > 99.95) return ">99.9%";
+	return `${percentage && percentage < 0.1 ? Number(percentage.toPrecision(1)).toFixed(Math.min(8, Math.ceil(-Math.log10(percentage)))) : threeDigits(percentage)}%`;
 }
 
 const BINARY: readonly [number, string][] = [
@@ -97,6 +97,12 @@ export function threeDigits(x: number): string {
 	if (x >= 100) return WHOLE.format(Math.round(x));
 	return String(Number(x.toPrecision(3)));
 }
+
+/** A ratio to be read: 1.19 ×, or 1/49 where that is easier than 0.0204 ×. */
+export const ratioText = (ratio: number): string =>
+	ratio > 0 && ratio < 0.1
+		? `1/${threeDigits(Math.round(1 / ratio))}`
+		: `${threeDigits(ratio)}\u00a0×`;
 
 /** Tokens as in model names: 128k is 131,072; anything else in full. */
 export function shortTokens(from: bigint | number | string): string {

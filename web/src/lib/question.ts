@@ -55,7 +55,7 @@ function distance({ scaled, half, unit, digits }: Answer, answer: bigint): strin
 	const ratio = Number((a * 1000n) / b) / 1000;
 	const side = off > 0n ? "large" : "small";
 	return ratio < NEAR
-		? `about right, but not exact: ${threeDigits(Math.max(100 * (ratio - 1), 0.1))} % too ${side}`
+		? `about right, but not exact: ${threeDigits(Math.max(100 * (ratio - 1), 0.1))}% too ${side}`
 		: `${threeDigits(ratio)} times too ${side}`;
 }
 

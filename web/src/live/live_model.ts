@@ -42,7 +42,7 @@ export interface LiveData {
 	/** Texts to try, what they show, and the head that shows it. */
 	prompts: { text: string; says: string; layer: number; head: number }[];
 	/** What the bundled model is, in a few words and in a sentence; of others empty. */
-	title: string;
+	origin: string;
 	about: string;
 	/** The words of the texts that it was trained on; empty if that is not known. */
 	knows: string;

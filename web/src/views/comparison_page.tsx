@@ -15,7 +15,7 @@ import { chosenHardware, settings, SIZING_SETTINGS, verdict } from "../lib/sizin
 import { change, initialState, useAppState } from "../lib/state";
 import { BothHardware } from "./compare/both_hardware";
 import { difference, howInWords, isSameModel, whyInWords } from "./compare/difference";
-import { Measures, MeasuresFinding } from "./compare/measures";
+import { Measures, MeasuresFinding, SpeedFinding } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
 import { OpenedLayers } from "./compare/opened_layers";
 import { ConfigTable, factsFinding, FactTable, WeightTable } from "./compare/tables";
@@ -28,15 +28,16 @@ import { plateOf } from "./plate/plate_model";
 import { tallestBar } from "./plate/skyline";
 
 /** Parts that begin folded; paper has all but the shapes. */
-const FOLDED: readonly string[] = ["facts", "configs", "shapes"];
+const FOLDED: readonly string[] = ["configs", "shapes"];
+const FOLDED_ON_PHONES: readonly string[] = ["facts", "opened", "memory"];
 
 const CHAPTERS = [
 	{
 		id: "how-it-works",
 		name: "How they work",
 		parts: [
-			{ id: "opened", name: "Layers" },
 			{ id: "facts", name: "Facts" },
+			{ id: "opened", name: "Layers" },
 			{ id: "configs", name: "Configurations" },
 		],
 	},
@@ -103,7 +104,7 @@ function otherKeys(): string {
 	);
 	return keys
 		.slice(0, 4)
-		.map((x) => `${x.key} ${x.a} → ${x.b}`)
+		.map((x) => `${x.key} ${[x.a, x.b].map((y) => (y === "–" ? "absent" : y)).join(" → ")}`)
 		.join(", ");
 }
 
@@ -197,7 +198,7 @@ const PARTS: Record<(typeof CHAPTERS)[number]["parts"][number]["id"], () => Comp
 		</Section>
 	),
 	sizes: () => (
-		<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}>
+		<Section id="sizes" topic="What each costs" title={<SpeedFinding />}>
 			<Measures />
 		</Section>
 	),
@@ -235,9 +236,7 @@ export function ComparisonPage() {
 					{a!.name} → {b!.name}
 				</h1>
 				<p>
-					From {a!.name} to {b!.name}: <Delta /> parameters.{" "}
-					{difference.shared.weights.length} weights have the same shape in both,{" "}
-					{difference.config.length} keys of the configuration differ.
+					From {a!.name} to {b!.name}: <Delta /> parameters. <MeasuresFinding />.
 				</p>
 			</div>
 			<Section id="causes" topic="Why the sizes differ" title={title()}>
@@ -255,7 +254,7 @@ export function ComparisonPage() {
 									fold={
 										FOLDED.includes(id)
 											? "always"
-											: id === "memory"
+											: FOLDED_ON_PHONES.includes(id)
 												? "on phones"
 												: "never"
 									}

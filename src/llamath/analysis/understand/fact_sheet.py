@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 
 from ...checkpoint.quantization.weight_format import states_weight_format
 from ...core.attention_facts import ATTENTION_KINDS, attention_kind
-from ...core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SinusoidalEmbedding
+from ...core.blocks import (
+    MLP,
+    Attention,
+    AttentionBase,
+    ClampedMLP,
+    Decoder,
+    LimitedMLP,
+    MoE,
+    SinusoidalEmbedding,
+)
 from ...core.config import ACTIVATIONS
 from ...core.expr import Expr, as_number, total
 from ...core.latent_attention import IndexedAttention, LatentAttention
@@ -593,10 +602,12 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
 
 
 def activation_name(x: MLP) -> str:
-    """Return the name of an FFN by its activation: as SwiGLU or GELU."""
+    """Return the name of an FFN by its activation: as SwiGLU, clamped SwiGLU or GELU."""
     if (known := ACTIVATIONS.get(x.activation)) is None:
         return x.activation
-    return known.gated if x.gate is not None else known.plain
+    if x.gate is None:
+        return known.plain
+    return f"clamped {known.gated}" if isinstance(x, ClampedMLP | LimitedMLP) else known.gated
 
 
 def _describe(

@@ -43,7 +43,7 @@ def _candidate_text(x: RankedDesign, target: int) -> str:
     o = x.outer
     return (
         f"{x.layers} layers, width {o.d}, ffn {x.ffn}, {o.H} heads, {o.K} KV, "
-        f"{_error_percent(x, target):+.2f} %"
+        f"{_error_percent(x, target):+.2f}%"
     )
 
 
@@ -54,7 +54,7 @@ def _error_percent(x: RankedDesign, target: int) -> float:
 def _shapes(report: DesignReport, title: str) -> Iterator[str]:
     target, ranked = report.request.target, report.ranked
     yield text((24, 38), truncate_text(title, 900, 20), size=20, bold=True)
-    share = f"{float(100 * report.request.tolerance):g} %"
+    share = f"{float(100 * report.request.tolerance):g}%"
     yield text(
         (24, 62),
         f"{report.searched:,} searched, {report.within:,} within {share}, {len(ranked)} plotted",
@@ -98,7 +98,7 @@ def _axes(low: float, high: float, reach: float) -> Iterator[str]:
         yield line((LEFT, y), (RIGHT, y))
         yield text(
             (LEFT - 8, y + 4),
-            f"{i * step:+.{digits}f} %".replace("-", "−") if i else "target",
+            f"{i * step:+.{digits}f}%".replace("-", "−") if i else "target",
             "faint",
             "end",
             12,
@@ -173,7 +173,7 @@ def _candidate_list(best: Sequence[RankedDesign], target: int) -> Iterator[str]:
         o = x.outer
         yield text((LIST + 18, y), str(i), "ink", "end", bold=True)
         yield text((LIST + 28, y), f"{x.layers} × {o.d:,}, {x.ffn:,}, {o.H} / {o.K}")
-        error = f"{_error_percent(x, target):+.3f} %".replace("-", "−")
+        error = f"{_error_percent(x, target):+.3f}%".replace("-", "−")
         yield text(
             (LIST + 28, y + 15), f"{x.total:,} ({short_count(x.total)}), {error}", "faint", size=11
         )

@@ -171,7 +171,8 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     """Return all data of the page; `live` is of the first model."""
     model_data, known_gpus = [_model(x) for x in models], gpu_data()
     if live is not None:
-        model_data[0]["live"] = model_data[0]["template"]["live"] = live.data
+        for x in (model_data[0], model_data[0]["template"]):
+            x |= {"live": live.data, "name": live.data["title"] or x["name"]}
     hardware = hardware_of_all(models) if len(models) > 1 else ("", "")
     # the models last, after what they have words in common with: see `_model`
     return {

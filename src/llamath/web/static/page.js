@@ -1,1 +1,1 @@
-(async()=>{const{_a:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{$a:r}=await LLAMATH_PAGE;r();})();

@@ -3,6 +3,7 @@
 import { data } from "../data";
 import { decodeSizes, designOf, designedModel, encodeSizes, evaluateDesign } from "../design";
 import { canEdit } from "../editing";
+import { focusNext } from "../focus_next";
 import { grouped } from "../format";
 import type { View } from "../settings";
 import { pageUrl } from "../../components/header";
@@ -26,7 +27,7 @@ import { keepConfig, takeConfig } from "./kept_config";
 import { MAX_CONFIG_BYTES, sendConfig } from "./send_file";
 import { FileError, fileError, refuse } from "./strict_json";
 
-/** Opens a config; returns what happened, as a sentence for the status line. */
+/** Opens a config; returns what happened, where the page does not show it, for the status line. */
 export type OpenConfig = (file: File) => Promise<string>;
 
 /** Sends a config to the server, and goes to the address that `to` has for its id. */
@@ -147,10 +148,11 @@ export const openOnPage: OpenConfig = async (file) => {
 				: { ...opened, view: "design", edit: "", like, keys: "" },
 		);
 		scrollTo(0, 0);
+		focusNext("h1");
 		const { design } = designedModel(data, like);
 		const { broken } = evaluateDesign(design, decodeSizes(design, sizes));
 		if (broken.length) return `${file.name} is no model: ${broken.join(", and ")}`;
-		return `${file.name}: dimensions loaded`;
+		return "";
 	} catch (error) {
 		problem = error;
 	}

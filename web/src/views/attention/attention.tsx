@@ -65,7 +65,7 @@ export const maskName = (x: AttentionKind): string => {
 	return x.causal ? "causal: all tokens up to its own" : "bidirectional: all tokens";
 };
 
-/** A ratio in words: "a quarter of", "1.4 % of", "as much as". */
+/** A ratio in words: "a quarter of", "1.4% of", "as much as". */
 export function ratioInWords(part: bigint, whole: bigint): string {
 	if (part === whole) return "as much as";
 	const words: Record<string, string> = {

@@ -71,9 +71,9 @@ function operationText(step: Step, stage: Stage): string {
 	}
 	if (step.kind === "choice") return step.does.replace(" with their weights", "");
 	if (step.kind === "cache") return `${grouped(value(step.keeps, at))} cached per token`;
-	if (step.kind === "mix")
-		return `values of ${grouped(value(step.shape.at(-1)!, at))} elements for each head`;
-	return step.does;
+	if (step.kind === "mix") return `values of ${grouped(value(step.shape.at(-1)!, at))} per head`;
+	// where heads are split is no difference
+	return step.does.replace("split into heads, ", "").replace("rotated by position", "RoPE");
 }
 
 /** The weights of a step and what it does. */

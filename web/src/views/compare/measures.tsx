@@ -3,7 +3,14 @@ import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
-import { compactCount, gibibytes, grouped, threeDigits } from "../../lib/format";
+import {
+	compactCount,
+	gibibytes,
+	grouped,
+	inWords,
+	ratioText,
+	threeDigits,
+} from "../../lib/format";
 import type { MapMeasure } from "../../lib/settings";
 import { useAppState } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
@@ -16,6 +23,7 @@ import {
 	SIZING_SETTINGS,
 	type SizingSettings,
 } from "../../lib/sizing/fit";
+import { shortTitle } from "../../lib/sizing/facts";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { limitDerivation } from "../speed/speed";
 import { measuredCells } from "../parameters/measures";
@@ -112,12 +120,17 @@ function measuresAt(state: SizingSettings) {
 			color: "ramp-4",
 			values: data.models.map((x) => countOf(x, "total")),
 		},
-		{
-			name: "Active",
-			note: "for one token",
-			color: "ramp-4",
-			values: data.models.map((x) => countOf(x, "active")),
-		},
+		// of dense models, all
+		...(data.models.some((x) => x.counts.some((y) => y.name === "active"))
+			? [
+					{
+						name: "Active",
+						note: "for one token",
+						color: "ramp-4",
+						values: data.models.map((x) => countOf(x, "active")),
+					},
+				]
+			: []),
 		{
 			name: "Weights",
 			note: dtypes,
@@ -137,62 +150,78 @@ function measuresAt(state: SizingSettings) {
 			values: measured("flops", "FLOPs", grouped),
 		},
 	];
-	return { measures, at, context };
+	const speed = speedOf(at);
+	measures.push({
+		name: "Decode",
+		note: `upper bound on ${speed.on}, ${context}`,
+		color: "ramp-4",
+		values: speed.values,
+	});
+	return { measures, speed };
 }
 
 const ratioOf = ([a, b]: (Value | null)[]): number | null =>
-	a && b && a.n > 0n ? Number((b.n * 10_000n) / a.n) / 10_000 : null;
+	a && b && a.n > 0n ? Number(b.n) / Number(a.n) : null;
+
+const FOUND: Partial<Record<string, string>> = {
+	Weights: "weight bytes",
+	"KV cache": "KV cache",
+	FLOPs: "FLOPs",
+};
 
 /** What the second model takes, as multiples of the first. */
 export function MeasuresFinding() {
 	const { measures } = useMeasures();
 	const parts = measures.flatMap(({ name, values }) => {
-		const ratio =
-			name === "Weights" || name === "KV cache" || name === "FLOPs" ? ratioOf(values) : null;
-		return ratio === null
-			? []
-			: [
-					`${threeDigits(ratio)}\u00a0×\u00a0the ${name === "Weights" ? "bytes of weights" : name}`,
-				];
+		const [what, ratio] = [FOUND[name], ratioOf(values)];
+		if (!what || ratio === null) return [];
+		const text = ratioText(ratio);
+		return ratio === 1
+			? `the same ${what}`
+			: `${text}${text.startsWith("1/") ? " of" : ""}\u00a0the ${what}`;
 	});
 	return (
-		<>
-			{data.models[1]!.name} takes {parts.slice(0, -1).join(", ")}
-			{parts.length > 1 && " and "}
-			{parts.at(-1)} of {data.models[0]!.name}
-		</>
+		parts.length > 0 &&
+		`${data.models[1]!.name} takes ${inWords(parts)} of ${data.models[0]!.name}`
 	);
 }
 
+/** The decode ceilings of both on the same hardware. */
+export function SpeedFinding() {
+	const { speed } = useMeasures();
+	const found = speed.values.map((x, i) => {
+		const { name } = data.models[i]!;
+		return x ? `${name} ${i ? "" : "decodes "}at most ${x.text}` : `${name} does not fit`;
+	});
+	return `On ${speed.on}, ${found.join(", ")}`;
+}
+
 export function Measures() {
-	const { measures, at, context } = useMeasures();
+	const { measures } = useMeasures();
 	return (
-		<>
-			<table class="measures" role="table">
-				<caption class="hidden">Sizes of both models</caption>
-				<thead role="rowgroup">
-					<tr role="row">
-						<th scope="col" role="columnheader">
-							<span class="hidden">size</span>
+		<table class="measures" role="table">
+			<caption class="hidden">Sizes of both models</caption>
+			<thead role="rowgroup">
+				<tr role="row">
+					<th scope="col" role="columnheader">
+						<span class="hidden">size</span>
+					</th>
+					{data.models.map((x, i) => (
+						<th key={i} scope="col" role="columnheader" class="n">
+							{x.name}
 						</th>
-						{data.models.map((x, i) => (
-							<th key={i} scope="col" role="columnheader" class="n">
-								{x.name}
-							</th>
-						))}
-						<th scope="col" role="columnheader" class="n">
-							ratio
-						</th>
-					</tr>
-				</thead>
-				<tbody role="rowgroup">
-					{measures.map((x) => (
-						<MeasureRow key={x.name} measure={x} />
 					))}
-				</tbody>
-			</table>
-			<Speeds at={at} context={context} />
-		</>
+					<th scope="col" role="columnheader" class="n">
+						ratio
+					</th>
+				</tr>
+			</thead>
+			<tbody role="rowgroup">
+				{measures.map((x) => (
+					<MeasureRow key={x.name} measure={x} />
+				))}
+			</tbody>
+		</table>
 	);
 }
 
@@ -216,7 +245,7 @@ function MeasureRow({ measure }: { measure: Measure }) {
 							{x.text}
 						</NumberButton>
 					) : (
-						"–"
+						"does not fit"
 					)}
 					{x && (
 						<svg class="size-bar data" width="100%" height="10" aria-hidden="true">
@@ -241,12 +270,14 @@ function MeasureRow({ measure }: { measure: Measure }) {
 								formula(
 									`${data.models[1]!.name} / ${data.models[0]!.name}`,
 									`${grouped(b.n)} / ${grouped(a.n)}`,
-									`× ${threeDigits(ratio)}`,
+									ratioText(ratio),
 								),
 							],
 						})}
 						label={`${measure.name}, ratio`}
-					>{`× ${threeDigits(ratio)}`}</NumberButton>
+					>
+						{ratioText(ratio)}
+					</NumberButton>
 				)}
 			</td>
 		</tr>
@@ -254,37 +285,22 @@ function MeasureRow({ measure }: { measure: Measure }) {
 }
 
 /**
- * The decode ceiling of both on the fewest GPUs of one kind that run each; no speed of what does
- * not fit.
+ * The decode ceiling of both on the same hardware, the fewest GPUs of one kind that run each; no
+ * speed of what does not fit.
  */
-function Speeds({ at, context }: { at: SizingSettings; context: string }) {
+function speedOf(at: SizingSettings) {
 	const { gpu } = chosenHardware(sizesOf(data.models[0]!), at);
-	const rows = data.models.map((model) => {
-		const gpus = fitterOf(sizesOf(model), at).fewest(gpu);
+	const counts = data.models.map((x) => Number(fitterOf(sizesOf(x), at).fewest(gpu)));
+	const gpus = String(Math.max(...counts));
+	const values = data.models.map((model): Value | null => {
 		const sized = settings(model, { ...at, gpus, tp: "" });
-		const pass = verdict(sized, gpu).fits ? speedLimits(sized, gpu).passes[0]! : null;
-		return { model, gpus, sized, pass };
+		if (!verdict(sized, gpu).fits) return null;
+		const pass = speedLimits(sized, gpu).passes[0]!;
+		return {
+			n: pass.values.rate,
+			text: `${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`,
+			derive: () => limitDerivation(sized, pass, "rate"),
+		};
 	});
-	return (
-		<ul class="speeds">
-			{rows.map(({ model, gpus, sized, pass }, i) => (
-				<li key={i}>
-					<strong>{model.name}</strong>{" "}
-					{pass ? (
-						<>
-							decodes at most{" "}
-							<NumberButton
-								derive={() => limitDerivation(sized, pass, "rate")}
-								label={`decode ceiling of ${model.name}`}
-							>{`${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`}</NumberButton>{" "}
-							on {gpus} × {gpu.title}
-						</>
-					) : (
-						`does not fit on ${gpus} × ${gpu.title}`
-					)}
-					, {context}
-				</li>
-			))}
-		</ul>
-	);
+	return { values, on: `${gpus} × ${shortTitle(gpu)}` };
 }

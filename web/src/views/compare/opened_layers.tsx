@@ -83,8 +83,7 @@ export function OpenedLayers() {
 			title={finding(pairs, models)}
 			lead={
 				"The matrices of both layers in one scale. Pale: the same in both. ≠: different; " +
-				"the dashed outline and the numbers in brackets are the size in the other model. " +
-				"+: only in this model."
+				"dashed and in brackets: the size in the other model. +: only here."
 			}
 			controls={both(
 				(i) =>

@@ -6,13 +6,20 @@ import { formula, sumFormula } from "../../lib/derivation";
 import { grouped, signed } from "../../lib/format";
 import { sizesOf } from "../../lib/sizing/data";
 import { fitterOf } from "../../lib/sizing/fit";
-import { factsOf } from "../facts/fact_sheet";
+import { factsOf, type FactRow } from "../facts/fact_sheet";
 import { hardwareLoad, hardwareName, ownSettings } from "../facts/runs_on";
 import type { ModelSection } from "../../lib/weights";
 import { pairDerivation, shapeCell } from "./shapes";
 import type { Difference } from "./difference";
 
 const models = data.models.map((x) => x.name);
+
+const withNote = (x?: FactRow) =>
+	x && (
+		<>
+			{x.value} <small>{x.note}</small>
+		</>
+	);
 
 /** The facts of both models by their names. */
 function factRows(): ComparedRow[] {
@@ -38,15 +45,16 @@ function factRows(): ComparedRow[] {
 			"Kind",
 			data.models.map((x) => factsOf(x).kinds.join(", ")),
 		),
-		...names.map((name) =>
-			row(
-				name,
-				sheets.map((x) => {
-					const found = x.get(name);
-					return found ? [found.value, found.note].filter(Boolean).join(" ") : "";
-				}),
-			),
-		),
+		...names.map((name) => {
+			const [a, b] = sheets.map((x) => x.get(name));
+			return {
+				...row(
+					name,
+					[a, b].map((x) => (x ? `${x.value} ${x.note}` : "")),
+				),
+				values: [withNote(a), withNote(b)] as const,
+			};
+		}),
 		row("Runs on", hardware),
 	];
 }

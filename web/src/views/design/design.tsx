@@ -25,6 +25,7 @@ import {
 import { notation, value, type Expression } from "../../lib/expressions";
 import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
 import { everydayCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
+import { shellWord } from "../../lib/files/shell_word";
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
 import { change, endGesture, useAppState } from "../../lib/state";
@@ -478,6 +479,14 @@ function Designer({
 					Change any dimension: the total follows exactly, by the same expressions as the
 					library's.
 				</p>
+				{!isOfPage && (
+					<p>
+						Its layers, a tour and bounds of its speed are on a page of its own:{" "}
+						<code>
+							llamath export {shellWord(keptKeys.name || "config.json")} -o page.html
+						</code>
+					</p>
+				)}
 			</div>
 			<Section
 				id="dimensions"

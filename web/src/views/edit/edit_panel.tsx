@@ -86,7 +86,7 @@ export function EditPanel({
 						<button
 							type="button"
 							class="button"
-							disabled={!isChanged && !keys}
+							aria-disabled={!isChanged && !keys}
 							onClick={() => change({ sizes: "", keys: "" })}
 						>
 							Reset

@@ -103,7 +103,7 @@ interface RowsProps {
 function Rows({ kinds, rows, all, drawn, width }: RowsProps) {
 	const most = Math.max(...kinds.map((x) => Number(x.experts)));
 	const cell = Math.max(width - LABEL, 1) / most;
-	const rowHeight = Math.max(4, Math.min(12, 310 / rows.length, cell * 3));
+	const rowHeight = Math.max(4, Math.min(12, 310 / rows.length, cell * 5));
 	const gap = cell >= 6 ? 2 : cell >= 3 ? 1 : cell / 4;
 	const height = rows.length * rowHeight + 24;
 	const filled = useMemo(

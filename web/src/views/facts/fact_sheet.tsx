@@ -11,7 +11,7 @@ import { liveOf } from "../../lib/live_views";
 import { useIsAsking } from "../quiz/quiz_data";
 import { CheckpointStatus } from "./checkpoint_status";
 
-interface FactRow {
+export interface FactRow {
 	name: string;
 	value: string;
 	note: string;
@@ -65,20 +65,13 @@ export function Intro({ model }: { model: ModelData }) {
 	const isEdited = original?.name === model.name;
 	const total = model.counts[0]!;
 	const active = model.counts.find((x) => x.name === "active");
-	const { about = "" } = liveOf(model) ?? {};
-	const title = liveOf(isEdited ? original! : model)?.title;
-	const from = isEdited
-		? ["edited"]
-		: original
-			? ["your file"]
-			: title
-				? [`${model.name}, part of llamath`]
-				: origin;
+	const { about = "", origin: part } = liveOf(model) ?? {};
+	const from = isEdited ? ["edited"] : original ? ["your file"] : part ? [part] : origin;
 	return (
 		<div class="intro">
 			<p class="eyebrow origin">{[...from, kinds.join(", ")].join(" · ")}</p>
 			<h1 class={model.name.length > MANY_LETTERS ? "long" : ""}>
-				{title || model.name}
+				{model.name}
 				{isEdited && ", edited"}
 			</h1>
 			<p class="description">

@@ -2,7 +2,7 @@
 // weights.
 import { ComparedTable, differFinding, type ComparedRow } from "../../components/compared_table";
 import { Segmented, Select } from "../../components/controls";
-import { signed } from "../../lib/format";
+import { ratioText, signed } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { howInWords, whyInWords } from "../compare/difference";
@@ -137,7 +137,7 @@ function ratio(a: unknown, b: unknown, column: Column): string {
 	if (!column.isNumber || a == null || b == null || Number(a) === 0 || Number(a) === Number(b))
 		return "";
 	const factor = Number(b) / Number(a);
-	return `× ${factor >= 100 ? Math.round(factor).toLocaleString("en-US") : Number(factor.toPrecision(3))}`;
+	return ratioText(factor);
 }
 
 function Facts({ pair: [a, b], isOnly }: { pair: [Entry, Entry]; isOnly: boolean }) {

@@ -122,7 +122,7 @@ function Firsts() {
 	const stop = useModelStop(found.map((x) => x[1]));
 	return (
 		<details class="firsts">
-			<summary class="button">The first of these models with {found.length} blocks</summary>
+			<summary class="button">The first model with each of {found.length} blocks</summary>
 			<ul>
 				{found.map(([what, entry]) => (
 					<li key={what}>

@@ -36,7 +36,7 @@ const TIMES: Record<string, string> = {
 	data: "data parallelism, ZeRO",
 	update: "optimizer",
 };
-const shareText = (x: number) => `${(100 * x).toFixed(1)} %`;
+const shareText = (x: number) => `${(100 * x).toFixed(1)}%`;
 const total = (x: TrainingPlan) => Object.values(x.seconds).reduce((a, b) => a + b, 0);
 
 /** A number of a plan, which opens how it follows. */
@@ -384,7 +384,7 @@ function finding(parallel: Parallel, job: string, index: number, gpu: Gpu): stri
 	if (!trained) return "The library has no plan to train this model";
 	return plan
 		? `${grouped(trained.gpus)} ${shortTitle(gpu)} train it as ${plan.name}, at a ` +
-				`predicted MFU of ${Math.round(100 * plan.mfu)} %`
+				`predicted MFU of ${Math.round(100 * plan.mfu)}%`
 		: `No layout trains it on ${grouped(trained.gpus)} ${shortTitle(gpu)}`;
 }
 

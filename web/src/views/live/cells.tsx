@@ -106,10 +106,10 @@ export const shortNumber = (x: number): string =>
 		"−",
 	);
 
-/** A share in percent; what is not everything is never 100 %, and what is something never 0 %. */
+/** A share in percent; what is not everything is never 100%, and what is something never 0%. */
 export function percentOf(share: number): string {
-	if (share > 0.9995 && share < 1) return "> 99.9\u00a0%";
-	if (share < 0.0005 && share > 0) return "< 0.1\u00a0%";
+	if (share > 0.9995 && share < 1) return ">99.9%";
+	if (share < 0.0005 && share > 0) return "<0.1%";
 	const digits = share < 0.0995 || (share > 0.9945 && share < 1) ? 1 : 0;
-	return `${(100 * share).toFixed(digits)}\u00a0%`;
+	return `${(100 * share).toFixed(digits)}%`;
 }

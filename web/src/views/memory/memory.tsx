@@ -68,7 +68,7 @@ function finding({ model, sized, memory }: Shown): string {
 	const cache = share(values.cache!);
 	if (!values.cache)
 		return `At batch ${batch} and ${at} nothing is cached: memory does not grow with the context`;
-	return `At batch ${batch} and ${at} the KV cache is ${cache < 1 ? "under 1" : Math.round(cache)} % of the memory`;
+	return `At batch ${batch} and ${at} the KV cache is ${cache < 1 ? "under 1" : Math.round(cache)}% of the memory`;
 }
 
 function topic(all: Shown[]): string {

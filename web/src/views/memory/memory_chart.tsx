@@ -341,7 +341,7 @@ function spineRects(
 		return {
 			group,
 			rect,
-			title: `${group}: ${((100 * bytes) / whole).toFixed(1)} % of the weight bytes`,
+			title: `${group}: ${((100 * bytes) / whole).toFixed(1)}% of the weight bytes`,
 		};
 	});
 }

@@ -35,7 +35,7 @@ export function chosenExperts(model: ModelData): ChosenExperts {
 		: null;
 }
 
-/** What a token uses of a part: "10 of 512 experts (1.95 %)", by the experts if they say the same. */
+/** What a token uses of a part: "10 of 512 experts (1.95%)", by the experts if they say the same. */
 function used({ size, active }: Cell, experts: ChosenExperts): string {
 	const part = share(active, size);
 	return experts && experts[0] * size === experts[1] * active

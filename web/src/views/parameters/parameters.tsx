@@ -131,7 +131,7 @@ export function Parameters({ model }: { model: ModelData }) {
 			title={<Finding model={model} measure={measure} cells={byComponent} whole={whole} />}
 			lead={
 				<>
-					Area is share of{" "}
+					Areas are shares of{" "}
 					<NumberButton derive={derive} label={SUBJECTS[measure]!} data-part="area">
 						{grouped(whole)}
 					</NumberButton>{" "}

@@ -313,8 +313,8 @@ function Path({
 							class="button icon"
 							aria-label="Previous layer"
 							title="Previous layer"
-							disabled={open <= 0}
-							onClick={() => change({ layer: open - 1 })}
+							aria-disabled={open <= 0}
+							onClick={() => open > 0 && change({ layer: open - 1 })}
 						>
 							‹
 						</button>
@@ -323,8 +323,8 @@ function Path({
 							class="button icon"
 							aria-label="Next layer"
 							title="Next layer"
-							disabled={open >= last}
-							onClick={() => change({ layer: open + 1 })}
+							aria-disabled={open >= last}
+							onClick={() => open < last && change({ layer: open + 1 })}
 						>
 							›
 						</button>
@@ -335,7 +335,7 @@ function Path({
 					class="button icon"
 					aria-label="Zoom out"
 					title="Zoom out"
-					disabled={state.zoom === "model"}
+					aria-disabled={state.zoom === "model"}
 					onClick={zoomOut}
 				>
 					−
@@ -345,7 +345,7 @@ function Path({
 					class="button icon"
 					aria-label="Zoom in"
 					title="Zoom in"
-					disabled={head !== null}
+					aria-disabled={head !== null}
 					onClick={() => zoomInFrom(null)}
 				>
 					+

@@ -63,7 +63,7 @@ function Shares({ tokens, rows }: { tokens: string[]; rows: string[][] }) {
 	const side = CELL * rows.length;
 	const most = rows
 		.at(-1)!
-		.flatMap((x, i) => (Number(x) > 2 ? [`${tokens[i]} ${x} %`] : []))
+		.flatMap((x, i) => (Number(x) > 2 ? [`${tokens[i]} ${x}%`] : []))
 		.join(", ");
 	return (
 		<svg

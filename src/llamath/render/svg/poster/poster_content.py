@@ -122,7 +122,7 @@ def shares_of(facts: FactSheet) -> list[tuple[str, str, str]]:
     names = _NAMES | {"attn": _mixer_name(facts, groups), "vision": senses_of(facts).capitalize()}
     names |= {"ffn": "Other FFN"} if sizes.get("experts") else {}
     return [
-        (x, names[x], f"{n / max(1, facts.total):.1%}".replace("%", " %"))
+        (x, names[x], f"{n / max(1, facts.total):.1%}")
         for x, n in sorted(sizes.items(), key=lambda x: -x[1])
         if n * 1000 >= facts.total and x != "norm"
     ]

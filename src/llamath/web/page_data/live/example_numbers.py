@@ -27,5 +27,5 @@ def list_numbers(numbers: Iterable[float]) -> str:
 def percent(share: float) -> str:
     """Return a share in percent."""
     if share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.{0 if 0.0995 <= share <= 0.9945 else 1}f} %"
+        return "<0.1%"
+    return f"{100 * share:.{0 if 0.0995 <= share <= 0.9945 else 1}f}%"

@@ -56,6 +56,7 @@ _PROMPTS = (
 )
 """Texts to try with the bundled model, what they show, and the head that shows it."""
 _TITLE = "A toy Llama"
+_ORIGIN = "embedded, part of llamath"
 _ABOUT = "Trained on children's stories, and small enough to run in this page."
 _KNOWS = (
     "It was trained on stories of Anna, Clara, Emma, Grace, Ida, Lena, Ben, David, Finn, Hugo, "
@@ -94,6 +95,7 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
     data = {
         "prompts": list(_PROMPTS if is_bundled else ()),
         "title": _TITLE if is_bundled else "",
+        "origin": _ORIGIN if is_bundled else "",
         "about": _ABOUT if is_bundled else "",
         "knows": _KNOWS if is_bundled else "",
         "context": context,

@@ -157,7 +157,7 @@ class _Example:
                         for i in self._most(_MIXED_KEYS)
                     ),
                     self._others(_MIXED_KEYS),
-                    ("all: y", "100 %", *map(short, x["mix"]), _MORE),
+                    ("all: y", "100%", *map(short, x["mix"]), _MORE),
                 ],
             ),
             "attention_out": (
