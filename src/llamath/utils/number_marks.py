@@ -419,6 +419,7 @@ class _SharedForms:
         return known
 
     def _find_node(self, form: tuple[Any, ...]) -> int:
+        content: tuple[Any, ...]
         if len(form) == 1:
             content = form
         elif form[0] == "let":
