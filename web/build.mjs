@@ -95,23 +95,6 @@ function notices(names) {
 	return comment;
 }
 
-/**
- * dagre's module offers the algorithms of graphlib as an object, by calls that no bundler drops; a
- * layout needs two of them.
- */
-const layoutAlone = {
-	name: "layout alone",
-	setup: ({ onLoad }) =>
-		onLoad({ filter: /dagre\.esm\.js$/ }, ({ path }) => {
-			const text = readFileSync(path, "utf8");
-			const offers = /[\w$]+\([\w$]+,\{(Graph|CycleException):\(\)=>[^{}]*\}\);/g;
-			if (text.match(offers)?.length !== 2) throw new Error(`${path}: look at its exports`);
-			const needed = /(pre|post)order:\(\)=>[\w$]+/g;
-			const without = (call) => call.replace(/\{.*\}/, `{${call.match(needed) ?? ""}}`);
-			return { contents: text.replace(offers, without) };
-		}),
-};
-
 const bundled = (entries, options) =>
 	build({
 		absWorkingDir: here,
@@ -124,7 +107,6 @@ const bundled = (entries, options) =>
 		legalComments: "none",
 		jsx: "automatic",
 		jsxImportSource: "preact",
-		plugins: [layoutAlone],
 		outdir: target,
 		write: false,
 		metafile: true,

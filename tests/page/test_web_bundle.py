@@ -39,7 +39,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
         for path in (WEB / "src").rglob("*.ts*")
         for x in re.findall(r"""from ["']((?:@[^/"']+/)?[^./"'][^/"']*)""", path.read_text())
     }
-    assert imported >= {"preact", "@dagrejs/dagre"}
+    assert "preact" in imported
     named: set[str] = set()
     for bundle in ("page", "page_pair", "gallery"):
         head, _, code = read_asset(f"{bundle}.js").partition("*/")
@@ -52,7 +52,7 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
             assert (words in head) == (f"({license_id})" in head)
         assert "</script" not in head and len(head) < 4000
         named |= names
-    assert imported <= named and "@dagrejs/graphlib" in named
+    assert imported <= named
     page = page_of("llama-3-8b")
     assert "preact 11" in page and "THE SOFTWARE IS PROVIDED" in page, "also in an exported page"
 
