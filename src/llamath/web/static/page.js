@@ -1,1 +1,1 @@
-(async()=>{const{_a:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{_a:a}=await LLAMATH_PAGE;a()})();
