@@ -235,14 +235,14 @@ def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
     """The budget of a page, and of one with two models, as a file and as a web server sends it."""
     pairs = PAIRS if request.config.getoption("--all") else PAIRS[:1]
     for slugs, most, most_sent in (
-        ("llama-3-8b", 668_000, 303_500),
-        ("deepseek-v3", 699_000, 326_500),
-        *((x, 853_000, 429_000) for x in pairs),
+        ("llama-3-8b", 604_000, 264_300),
+        ("deepseek-v3", 631_500, 283_800),
+        *((x, 749_000, 357_600) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
         assert len(page) <= most, slugs
         sent = len(gzip.compress(page, 9))
-        # of these, 900 are the licenses of the packages in the script, and 3,500 the posters of each model
+        # of these, 600 are the licenses of the packages in the script, and 3,500 the posters of each model
         assert sent <= most_sent, slugs
 
 
