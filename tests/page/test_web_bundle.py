@@ -57,6 +57,23 @@ def test_scripts_begin_with_the_notices_of_their_packages() -> None:
     assert "preact 11" in page and "THE SOFTWARE IS PROVIDED" in page, "also in an exported page"
 
 
+def test_no_class_or_variable_of_the_style_is_unused() -> None:
+    styles = "".join(x.read_text() for x in (WEB / "src").rglob("*.css"))
+    styles = re.sub(r"/\*.*?\*/", "", styles, flags=re.DOTALL)
+    scripts = "".join(x.read_text() for x in (WEB / "src").rglob("*.ts*"))
+    words = set(re.findall(r"[A-Za-z][\w-]*", scripts))
+    made = tuple(re.findall(r"([A-Za-z]+-|\bf)\$\{", scripts))
+    classes = set(re.findall(r"\.([a-zA-Z][\w-]*)", re.sub(r"\{[^{}]*\}", "{}", styles)))
+    assert len(classes) > 400 and made
+    unused = {x for x in classes - words if not re.fullmatch(f"({'|'.join(made)})[a-z]*[0-9]*", x)}
+    assert unused == set()
+    variables = set(re.findall(r"(--[\w-]+):", styles))
+    made = tuple(re.findall(r"(--[a-z-]+)\$\{", scripts))
+    used = set(re.findall(r"--[\w-]+\b(?![\w:-])", styles + scripts))
+    used |= {f"--{x}" for x in words}
+    assert {x for x in variables - used if not x.startswith(made)} == set()
+
+
 def test_building_again_gives_the_same_bytes() -> None:
     if shutil.which("node") is None or not (WEB / "node_modules").is_dir():
         pytest.skip("node and the packages of web/ are not installed")
