@@ -90,6 +90,7 @@ def unexplained_numbers(
 OPEN_NUMBERS_JS = """(within) => {
   HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
   for (const x of document.querySelectorAll("details")) x.open = true;
+  const seen = (globalThis.openedNumbers ??= new Set());
   const until = async (holds) => {
     // the page draws before the task ends; frames are for what it animates
     for (let left = 60; !holds() && left; left -= 1) await (left > 50 ? null : new Promise(requestAnimationFrame));
@@ -100,6 +101,11 @@ OPEN_NUMBERS_JS = """(within) => {
       if (!x.closest(within) || x.closest("dialog") || !x.checkVisibility()) continue;
       const label = x.querySelector(".hidden")?.textContent ?? "";
       const text = x.textContent.slice(label.length);
+      // of another state of the page
+      const row = x.closest("tr, li");
+      const same = JSON.stringify([x.closest("section[id]")?.id, row?.textContent, x.className, label, text]);
+      if (seen.has(same)) continue;
+      seen.add(same);
       x.click();
       await until(() => document.querySelector("dialog[open]"));
       found.push([text, [...document.querySelectorAll("dialog[open] pre[aria-label=formula]")].map((y) => y.textContent)]);
@@ -115,8 +121,9 @@ OPEN_NUMBERS_JS = """(within) => {
 
 
 def opened_numbers(tab: Any, at: str, within: str) -> list[tuple[str, list[str]]]:
-    """Return the text of every number button of a state, with the formulas of its dialog."""
+    """Return the text of every number button of a state, with the formulas of its dialog: of those
+    that an earlier state of this page has not shown beside the same text.
+    """
     go_to(tab, at)
     found = tab.evaluate(OPEN_NUMBERS_JS, within)
-    assert found, at
     return [(text, chains) for text, chains in found]

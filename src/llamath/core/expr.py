@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, overload
 
 from ..utils.named_tuple import NamedTuple
-from ..utils.number_marks import FactorUnlessOne, is_marking, mark, unmarked
+from ..utils.number_marks import FactorUnlessOne, active_marks, is_marking, mark, unmarked
 
 Json = int | str | list[Any]
 
@@ -199,21 +199,21 @@ class Expr(_Written):
     @property
     def symbol(self) -> str:
         """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
-        if is_marking():
-            return _format(self.terms, _symbol)
-        kept: str | None = vars(self).get("_symbol")
-        if kept is None:
-            kept = vars(self)["_symbol"] = _format(self.terms, _symbol)
-        return kept
+        return self._text("_symbol", _symbol)
 
     @property
     def numbers(self) -> str:
         """Write the expression with values for letters: `32·128`."""
-        if is_marking():
-            return _format(self.terms, _numbers)
-        kept: str | None = vars(self).get("_numbers")
+        return self._text("_numbers", _numbers)
+
+    def _text(self, name: str, show: Callable[[Atom], str]) -> str:
+        """Return how the terms are written, which is kept; with marks, as long as these are."""
+        marks = active_marks()
+        if marks is not None:
+            return marks.text_of(self, name, lambda: _format(self.terms, show))
+        kept: str | None = vars(self).get(name)
         if kept is None:
-            kept = vars(self)["_numbers"] = _format(self.terms, _numbers)
+            kept = vars(self)[name] = _format(self.terms, show)
         return kept
 
     @property
@@ -371,11 +371,14 @@ class Expr(_Written):
         """Return the expression at the present values of its variables as one of letters, each
         with its value.
         """
-        terms = []
-        for monomial, k in self.terms.items():
-            number = [_number_form(k)] if k != 1 or not monomial else []
-            terms.append(_operation("*", [*number, *map(_atom_form, monomial)]))
-        return _operation("+", terms) if terms else 0
+        kept: Json | None = vars(self).get("_form")
+        if kept is None:
+            terms = []
+            for monomial, k in self.terms.items():
+                number = [_number_form(k)] if k != 1 or not monomial else []
+                terms.append(_operation("*", [*number, *map(_atom_form, monomial)]))
+            kept = vars(self)["_form"] = _operation("+", terms) if terms else 0
+        return kept
 
     def __mul__(self, other: int) -> Expr:
         return product((self, other)) if isinstance(other, int) else NotImplemented
@@ -433,7 +436,7 @@ class Number(_Written):
         return self
 
     def __add__(self, other: int) -> int:
-        if isinstance(other, Expr) or not isinstance(other, int):
+        if type(other) not in _PLAIN and (isinstance(other, Expr) or not isinstance(other, int)):
             return NotImplemented
         return Number(int(self) + int(other), "+", self, other) if other else self
 
@@ -446,7 +449,7 @@ class Number(_Written):
         return other + -self
 
     def __mul__(self, other: int) -> int:
-        if isinstance(other, Expr) or not isinstance(other, int):
+        if type(other) not in _PLAIN and (isinstance(other, Expr) or not isinstance(other, int)):
             return NotImplemented
         if not other:
             return 0
@@ -492,6 +495,9 @@ class Number(_Written):
         return ["+", *(x if n == 1 else ["*", n, x] for x, n in terms)]
 
     __hash__ = int.__hash__
+
+
+_PLAIN = (int, Number)
 
 
 class Power(float):

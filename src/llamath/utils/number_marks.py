@@ -8,9 +8,10 @@ is taken for one.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -104,17 +105,39 @@ class Marks:
         # without digits, which a formula would group
         self._prefix = f"{_START}{_in_letters(int(os.urandom(8).hex(), 16))}:"
         self._pattern = re.compile(f"{self._prefix}([a-z]+){_END}")
-        self._places: dict[str, int] = {}
+        self._places: dict[tuple[Any, ...], int] = {}
         self._made: list[tuple[str, tuple[Any, ...], str]] = []
+        self._forms = _Forms()
+        self._known: dict[tuple[Any, ...], tuple[tuple[Any, ...], str]] = {}
+        self._texts: dict[tuple[int, str], tuple[Any, str]] = {}
+
+    def text_of(self, x: object, name: str, write: Callable[[], str]) -> str:
+        """Return what is written for something under a name, which is kept."""
+        key = (id(x), name)
+        known = self._texts.get(key)
+        if known is None:  # with the object, so that no other one has its id
+            known = self._texts[key] = x, write()
+        return known[1]
 
     def add(self, own: str, kind: str, inputs: tuple[Any, ...]) -> str:
         """Return the mark of a text."""
-        return self._added(own, kind, tuple(_form(x) for x in inputs))
+        key = (kind, own, *map(id, inputs))
+        known = self._known.get(key)
+        if known is None:  # with the inputs, so that no others have their ids
+            text = self._added(own, kind, tuple(map(self._input, inputs)))
+            known = self._known[key] = inputs, text
+        return known[1]
 
-    def _added(self, own: str, kind: str, forms: tuple[Any, ...]) -> str:
-        place = self._places.setdefault(repr((kind, forms)), len(self._made))
+    def _input(self, x: Any) -> int | str:
+        """Return a text, or the place of a number's form."""
+        if isinstance(x, str):
+            return x
+        return self._forms.place(x.to_form() if hasattr(x, "to_form") else int(x))
+
+    def _added(self, own: str, kind: str, inputs: tuple[int | str, ...]) -> str:
+        place = self._places.setdefault((kind, *inputs), len(self._made))
         if place == len(self._made):
-            self._made.append((kind, forms, own))
+            self._made.append((kind, inputs, own))
         return f"{self._prefix}{_in_letters(place)}{_END}"
 
     def own(self, text: str) -> str:
@@ -172,10 +195,11 @@ class Marks:
             self._encoded_arranged,
             lambda x: {DELIMITER + "-": [x.members, self._encoded(self.add("", "#", (x.number,)))]},
         )
-        values = self._letters()
-        forms = _SharedForms(values)
+        used = [x for _, made, _ in self._made for x in made if isinstance(x, int)]
+        values = self._forms.letters(used)
+        forms = _SharedForms(self._forms, values)
         marks = [
-            [kind, *(self._encoded(x.text) if isinstance(x, _Text) else forms.add(x) for x in made)]
+            [kind, *(self._encoded(x) if isinstance(x, str) else forms.add(x) for x in made)]
             for kind, made, _ in self._made
         ]
         return data | {
@@ -196,16 +220,6 @@ class Marks:
         if _START not in text:
             return text
         return self._pattern.sub(lambda x: f"{DELIMITER}{_place(x[1])}{DELIMITER}", text)
-
-    def _letters(self) -> dict[str, int]:
-        """Return the letters that stand for one value each."""
-        found: dict[str, set[int]] = {}
-        seen = set[int]()
-        for _, forms, _ in self._made:
-            for form in forms:
-                for letter, n in _lets(form, seen):
-                    found.setdefault(letter, set()).add(n)
-        return {letter: next(iter(each)) for letter, each in found.items() if len(each) == 1}
 
     def _mapped(
         self,
@@ -257,6 +271,11 @@ class Marks:
 _ACTIVE: ContextVar[Marks | None] = ContextVar("_ACTIVE", default=None)
 
 
+def active_marks() -> Marks | None:
+    """Return the marks that numbers are written as, if they are."""
+    return _ACTIVE.get()
+
+
 def is_marking() -> bool:
     """Whether numbers are written as marks."""
     return _ACTIVE.get() is not None
@@ -264,13 +283,20 @@ def is_marking() -> bool:
 
 @contextmanager
 def marked() -> Iterator[Marks]:
-    """Write numbers that follow from dimensions as marks."""
-    marks = Marks()
+    """Write numbers that follow from dimensions as marks.
+
+    The collector of reference cycles pauses: marks keep what they were made of, and it would look
+    through all of that again and again.
+    """
+    marks, pauses = Marks(), gc.isenabled()
     token = _ACTIVE.set(marks)
+    gc.disable()
     try:
         yield marks
     finally:
         _ACTIVE.reset(token)
+        if pauses:
+            gc.enable()
 
 
 @contextmanager
@@ -318,10 +344,6 @@ def _has_letters(x: object) -> bool:
     return bool(getattr(x, "symbols", None))
 
 
-def _form(x: Any) -> Any:
-    return _Text(x) if isinstance(x, str) else x.to_form() if hasattr(x, "to_form") else int(x)
-
-
 def _in_letters(n: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in str(n))
 
@@ -330,52 +352,75 @@ def _place(letters: str) -> int:
     return int("".join(str(ord(x) - ord("a")) for x in letters))
 
 
-def _lets(form: Any, seen: set[int]) -> Iterator[tuple[str, int]]:
-    if isinstance(form, list) and id(form) not in seen:
-        seen.add(id(form))
-        if form[0] == "let":
-            yield form[1], form[2]
-        else:
-            for x in form[1:]:
-                yield from _lets(x, seen)
+class _Forms:
+    """Forms, each kept once, after those that it consists of."""
 
+    def __init__(self) -> None:
+        self.contents: list[tuple[Any, ...]] = []
+        """A number, a letter with its value as `("let", letter, value)`, or an operation with the
+        places of its arguments.
+        """
+        self._place_of: dict[tuple[Any, ...], int] = {}
+        self._known: dict[int, tuple[Any, int]] = {}  # by list, which it keeps
 
-class _Text:
-    """A text among the inputs of a mark."""
+    def place(self, form: Any) -> int:
+        """Return the place of a form."""
+        if type(form) is not list:
+            return self._added((form,))
+        known = self._known.get(id(form))
+        if known is None:
+            rest = form[1:] if form[0] == "let" else map(self.place, form[1:])
+            known = self._known[id(form)] = form, self._added((form[0], *rest))
+        return known[1]
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def _added(self, content: tuple[Any, ...]) -> int:
+        place = self._place_of.setdefault(content, len(self.contents))
+        if place == len(self.contents):
+            self.contents.append(content)
+        return place
 
-    def __repr__(self) -> str:
-        return repr(self.text)
+    def letters(self, places: Iterable[int]) -> dict[str, int]:
+        """Return the letters of these forms that stand for one value each."""
+        found: dict[str, set[int]] = {}
+        left, seen = list(places), set[int]()
+        left.reverse()
+        while left:
+            x = left.pop()
+            if x in seen:
+                continue
+            seen.add(x)
+            name, *rest = self.contents[x]
+            if name == "let":
+                found.setdefault(rest[0], set()).add(rest[1])
+            else:
+                left += reversed(rest)
+        return {letter: next(iter(each)) for letter, each in found.items() if len(each) == 1}
 
 
 class _SharedForms:
     """Forms in which what is in several of them, or twice in one, is a form of its own."""
 
-    def __init__(self, letters: Mapping[str, int]) -> None:
-        self._letters = letters
+    def __init__(self, forms: _Forms, letters: Mapping[str, int]) -> None:
+        self._contents, self._letters = forms.contents, letters
         self._node_of: dict[tuple[Any, ...], int] = {}
         self._nodes: list[tuple[Any, ...]] = []
         self._uses: list[int] = []
         self._roots: dict[int, int] = {}
-        self._known: dict[int, tuple[Any, int]] = {}  # by list, which it keeps
+        self._known: dict[int, int] = {}
 
-    def add(self, form: Any) -> int:
-        """Return the place of a form."""
-        return self._roots.setdefault(self._node(form), len(self._roots))
+    def add(self, place: int) -> int:
+        """Return the place of a form among those that are written."""
+        return self._roots.setdefault(self._node(place), len(self._roots))
 
-    def _node(self, form: Any) -> int:
-        if type(form) is not list:
-            return self._find_node(form)
-        known = self._known.get(id(form))
+    def _node(self, place: int) -> int:
+        known = self._known.get(place)
         if known is None:
-            known = self._known[id(form)] = form, self._find_node(form)
-        return known[1]
+            known = self._known[place] = self._find_node(self._contents[place])
+        return known
 
-    def _find_node(self, form: Any) -> int:
-        if not isinstance(form, list):
-            content: tuple[Any, ...] = (form,)
+    def _find_node(self, form: tuple[Any, ...]) -> int:
+        if len(form) == 1:
+            content = form
         elif form[0] == "let":
             content = (form[1] if form[1] in self._letters else form[2],)
         elif form[0] in ("+", "*") and len(form) == 2:

@@ -74,7 +74,10 @@ class Account(Record):
     @property
     def value(self) -> Expr:
         """The sum as an expression in letters."""
-        return total(x.value for x in self.products)
+        kept: Expr | None = vars(self).get("_value")
+        if kept is None:
+            kept = vars(self)["_value"] = total(x.value for x in self.products)
+        return kept
 
     @property
     def number(self) -> Fraction | int:

@@ -44,8 +44,7 @@ def gguf_mixture(
     """
     parts = gguf_tensors(tree, gguf)
     leaves = {x.tensor: x.leaves for x in parts}
-    merged: dict[tuple[str, int, str], StoredWeight] = {}
-    layers: dict[tuple[str, int, str], list[int]] = {}
+    found: dict[tuple[str, int, str], list[tuple[int, Folded]]] = {}
     for tensor, dtype in assign_types(
         packer.gguf_file_type,
         (x.tensor for x in parts),
@@ -55,35 +54,32 @@ def gguf_mixture(
     ):
         for leaf in leaves[tensor]:
             key = (leaf.pattern, id(leaf.weight), dtype)
-            if key in merged:
-                old, size = merged[key].leaf, merged[key].bytes
-            else:
-                # a bias may be a part of the tensor's only row
-                *rows, row = map(as_number, leaf.weight.shape)
-                old, size = (
-                    leaf._replace(copies=0, active=0),
-                    prod(rows) * DTYPES[dtype].size(row),
-                )
-            merged[key] = StoredWeight(
-                leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active),
-                dtype,
-                size,
-            )
-            layers.setdefault(key, []).append(tensor.layer)
+            found.setdefault(key, []).append((tensor.layer, leaf))
     # as a number, how many layers have the block of a weight
-    times: dict[tuple[str, int], int] = {}
+    layers_of: dict[tuple[str, int], int] = {}
     for block, n in tree.layers.distinct():
         for y in {(_pattern_in_layers(y), id(y.weight)) for y in fold(block)}:
-            times[y] = times.get(y, 0) + as_number(n)
-    for key, x in merged.items():
-        number = times.get(key[:2])
-        if number is not None and len(layers[key]) == number:
-            each = x.leaf._replace(
-                copies=as_number(x.leaf.copies) // len(layers[key]) * number,
-                active=as_number(x.leaf.active) // len(layers[key]) * number,
+            layers_of[y] = layers_of.get(y, 0) + as_number(n)
+    for key, each in found.items():
+        leaf, layers = each[0][1], tuple(i for i, _ in each)
+        times = layers_of.get(key[:2], 0)
+        if times != len(each):
+            times = len(each)
+        if all(x is leaf for _, x in each):
+            copies, active = leaf.copies * times, leaf.active * times
+        else:  # of blocks that differ otherwise
+            copies, active = (
+                as_number(sum(getattr(x, name) for _, x in each)) // len(each) * times
+                for name in ("copies", "active")
             )
-            x = x._replace(leaf=each)
-        yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
+        # a bias may be a part of the tensor's only row
+        *rows, row = map(as_number, leaf.weight.shape)
+        stored = StoredWeight(
+            leaf._replace(copies=copies, active=active),
+            key[2],
+            prod(rows) * DTYPES[key[2]].size(row),
+        )
+        yield stored if layers == (-1,) else stored._replace(layers=tuple(sorted(layers)))
 
 
 def gguf_tensors(tree: Decoder, gguf: GGUFNaming) -> list[_TensorWeights]:

@@ -13,7 +13,6 @@ from ....checkpoint.formats.dtypes import DTYPES
 from ....core.blocks import Decoder
 from ....core.expr import (
     Expr,
-    as_number,
     ceil_div,
     minimum,
     product,
@@ -135,7 +134,10 @@ class ShardedModel:
         independent of them is shared.
         """
         other = ShardedModel(sizes, self.layout)
-        for name in ("_shards", "_cache_specs", "equal_stages", "leaves", "_tied", "_uses"):
+        for name in (
+            *("_shards", "_elements", "_cache_specs", "equal_stages"),
+            *("leaves", "_tied", "_uses"),
+        ):
             vars(other)[name] = getattr(self, name)
         return other
 
@@ -146,8 +148,8 @@ class ShardedModel:
     def elements_by_pattern(self, i: int) -> dict[str, int]:
         """Return the elements of each weight on one GPU of a stage."""
         elements: dict[str, int] = {}
-        for x in self._shards[i]:
-            elements[x.pattern] = elements.get(x.pattern, 0) + x.elements
+        for x, n in zip(self._shards[i], self._elements[i], strict=True):
+            elements[x.pattern] = elements.get(x.pattern, 0) + n
         return elements
 
     def stage_memory(self, context: int, batch: int) -> list[StageMemory]:
@@ -272,7 +274,7 @@ class ShardedModel:
 
     def read_elements(self, i: int) -> list[tuple[str, int]]:
         """Return the pattern and the elements of every weight of `reads`."""
-        own = [(x.pattern, x.elements) for x in self._shards[i]]
+        own = [(x.pattern, n) for x, n in zip(self._shards[i], self._elements[i], strict=True)]
         kept = [
             x
             for x, shard in zip(own, self._shards[i], strict=True)
@@ -303,8 +305,17 @@ class ShardedModel:
         return [weight_shards(self.tree, stage, self.layout) for stage in self.stages]
 
     @cached_property
+    def _elements(self) -> list[list[int]]:
+        return self._of_stages(lambda i: [x.elements for x in self._shards[i]])
+
+    @cached_property
     def _shard_bytes(self) -> list[list[Fraction]]:
-        return self._of_stages(lambda i: [self._bytes(x) for x in self._shards[i]])
+        return self._of_stages(
+            lambda i: [
+                n * self.element_bytes(x.pattern)
+                for x, n in zip(self._shards[i], self._elements[i], strict=True)
+            ]
+        )
 
     @cached_property
     def _weights(self) -> list[int]:
@@ -312,32 +323,11 @@ class ShardedModel:
             int(round_div(*Fraction(sum(sizes)).as_integer_ratio())) for sizes in self._shard_bytes
         ]
 
-    def _bytes(self, x: WeightShard) -> Fraction:
-        return x.elements * self.element_bytes(x.pattern)
-
     def element_bytes(self, pattern: str) -> Fraction:
         """Return the bytes of one element of this weight, scales included, on average over the
         layers.
         """
-        return self._bytes_by_pattern.get(self._tied.get(pattern, pattern), self._mean_bytes)
-
-    @cached_property
-    def _bytes_by_pattern(self) -> Mapping[str, Fraction]:
-        if self.calculator.storage is None:
-            return {}
-        sizes: dict[str, tuple[int, int]] = {}
-        for x in self.calculator.storage.weights:
-            size, n = sizes.get(x.leaf.pattern, (0, 0))
-            sizes[x.leaf.pattern] = (
-                size + x.total,
-                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
-            )
-        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
-
-    @cached_property
-    def _mean_bytes(self) -> Fraction:
-        elements = sum(int(x.weight.parameters) * int(x.copies) for x in self.leaves)
-        return Fraction(sum(x.bytes for x in self.calculator.weights), elements or 1)
+        return self.calculator.element_bytes_of(self._tied.get(pattern, pattern))
 
     @cached_property
     def leaves(self) -> Sequence[Folded]:
@@ -374,11 +364,8 @@ class ShardedModel:
         """Yield the read of a tied head, whose matrix is stored only as the embedding."""
         head = self.tree.head
         if head is not None and self._has_tied_head(i):
-            yield WeightRead(
-                *self._bytes(
-                    next(x for x in self._shards[i] if x.pattern == head.weight.tied)
-                ).as_integer_ratio()
-            )
+            place = [x.pattern for x in self._shards[i]].index(head.weight.tied)
+            yield WeightRead(*self._shard_bytes[i][place].as_integer_ratio())
 
     def _has_tied_head(self, i: int) -> bool:
         return (

@@ -8,14 +8,16 @@ implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ....checkpoint.formats.dtypes import DTYPES
 from ....checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ....core.blocks import Decoder
-from ....core.expr import Expr, maximum, minimum, product, total
+from ....core.expr import Expr, as_number, maximum, minimum, product, total
 from ....core.extensions.encoder_decoder import ENCODER, EncoderDecoder
+from ....core.tree import fold
 from ....families.deepseek_shared import MTP_KEYS
 from ....questions.memory_questions import PREFILL_CHUNK, MemoryQuestion
 from ....render.report import Report
@@ -335,6 +337,31 @@ class MemoryCalculator:
     def weights(self) -> tuple[MemoryLine, ...]:
         """One line for each dtype that weights are in."""
         return self.stored.lines if self.stored is not None else tuple(self.storage.lines())  # type: ignore[union-attr]
+
+    def element_bytes_of(self, pattern: str) -> Fraction:
+        """Return the bytes of one element of a stored weight, scales included, on average over the
+        layers; of an unknown one, on average over all weights.
+        """
+        found = self._bytes_by_pattern.get(pattern)
+        return self._mean_bytes if found is None else found
+
+    @cached_property
+    def _bytes_by_pattern(self) -> Mapping[str, Fraction]:
+        if self.storage is None:
+            return {}
+        sizes: dict[str, tuple[int, int]] = {}
+        for x in self.storage.weights:
+            size, n = sizes.get(x.leaf.pattern, (0, 0))
+            sizes[x.leaf.pattern] = (
+                size + x.total,
+                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
+            )
+        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
+
+    @cached_property
+    def _mean_bytes(self) -> Fraction:
+        elements = sum(int(x.weight.parameters) * int(x.copies) for x in fold(self.tree))
+        return Fraction(sum(x.bytes for x in self.weights), elements or 1)
 
     @cached_property
     def prefill_flops(self) -> Expr:
