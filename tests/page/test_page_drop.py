@@ -476,6 +476,9 @@ def test_dropped_config_of_the_family_opens_an_edit(tab: Any, tmp_path: Path) ->
                 llamath.load(json.loads(shown_config(tab))).parameters.total
                 == model.parameters.total
             )
+            tour = tab.evaluate("() => JSON.stringify(llamath.data.models[0].tour)")
+            stops = tab.text_content(".tour-start")
+            assert stops == f"Follow one token: {len(json.loads(tour))} stops"
             tab.click("#edit >> text=Close")
             tab.wait_for_selector("[data-part=parameters]")
         else:

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote_plus
 import pytest
 
 import llamath
+from llamath.analysis.learn.tour.tour import tour_of
 from llamath.analysis.understand.diff.model_diff import diff
 from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.loading import load
@@ -302,6 +303,19 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     assert f"{mixture.parameters.active:,}" in tab.text_content(".hero")
     assert "router" in tab.text_content(".layer-picture") and tab.locator("#experts").count() == 1
     assert [n for _, n in causes(tab)] == [mixture.parameters.total - 8_030_261_248]
+    go_to(tab, "edit=sizes&sizes=E16.k2.K1")
+    tab.locator("#edit .dimension", has_text="experts of a token").locator("input").last.fill("4")
+    wait_until_drawn(tab)
+    assert tab.evaluate("location.hash") == "#sizes=E16.k4.K1&edit=sizes"
+    own = {"num_local_experts": 16, "num_experts_per_tok": 4, "num_key_value_heads": 1}
+    tour = tour_of(llamath.load({**mixture.config.data, **own})).stops
+    router = next(i for i, x in enumerate(tour) if x.name == "router")
+    go_to(tab, f"edit=sizes&sizes=E16.k4.K1&tour={router + 1}")
+    assert tour[router].what in tab.text_content(".tour")
+    go_to(tab, f"edit=sizes&sizes=E16.k4.K1&tour={len(tour)}")
+    assert f"so far {tour[-1].so_far:,}" in tab.text_content(".tour")
+    go_to(tab, "edit=sizes&sizes=E8.k2")
+    tab.evaluate("scrollTo(0, 0)")
     ask(tab, "one KV head")
     assert tab.evaluate("location.hash") == "#sizes=E8.k2.K1&edit=sizes", "it stays"
     ask(tab, "one KV head")

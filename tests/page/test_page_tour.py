@@ -29,6 +29,7 @@ from llamath.web.page_data.live.tour_example import (
 from support.browser_page import Tab, at_widths, browser, go_to, wait_until_drawn
 from support.page_expressions import evaluate
 from support.page_models import data_of, live_page, model_of, page_of
+from support.printed_pages import filled_shares
 from support.release import usual
 
 assert browser
@@ -298,6 +299,8 @@ def test_handout_begins_with_a_layer_and_ends_with_answers(tab: Any) -> None:
     tab.emulate_media(media="screen")
     wait_until_drawn(tab)
     assert "Embedding" in tab.text_content(PLACE) and tab.evaluate(LIT)
+    shares = filled_shares(tab.pdf(format="A4", prefer_css_page_size=True), 15, 15)
+    assert len(shares) <= 8 and min(shares[:-2]) >= 0.8, shares  # before the answers, what is left
 
 
 def test_handout_of_a_live_model_has_its_values(browser: Any, tmp_path: Path) -> None:
@@ -556,11 +559,16 @@ def test_columns_of_a_stop_have_no_holes(tab: Any) -> None:
             assert tab.evaluate(INNER) == 0, name
 
 
-def test_edited_model_says_why_it_has_no_tour(tab: Any) -> None:
-    go_to(tab, "#edit=sizes&sizes=L16")
-    assert "The tour is of Llama 3 8B as published" in tab.text_content(".tour-start")
-    go_to(tab, "#edit=sizes")
-    assert "Follow one token" in tab.text_content(".tour-start")
+def test_edited_model_has_a_tour_of_its_own(tab: Any) -> None:
+    go_to(tab, "#edit=sizes&sizes=K32.V1000&tour=4")
+    assert "H = 32 heads of h = 128 numbers each" in tab.text_content(BAR)
+    assert "share a key" not in tab.text_content(BAR)
+    ask(tab, "weights")
+    assert answer(tab, "32·4·4096^2") != "Right"
+    assert answer(tab, "32·3·4096^2") == "Right" and "1,610,612,736" in tab.text_content(BAR)
+    go_to(tab, "#edit=sizes&sizes=K32.V1000&tour=1")
+    assert answer(tab, "10") == "Right", "of 1,000 tokens"
+    assert tab.evaluate(IN_SIGHT), "the panel gives way to it"
 
 
 def signs_of(formula: str) -> str:
@@ -631,7 +639,7 @@ def test_stops_ask_of_ideas_shapes_flops_and_the_cache(tab: Any) -> None:
         assert tab.locator(".tour-asked input").count() == 1, "each stop asks"
     go_and_ask("token", "shape")
     assert answer(tab, "V").endswith("with b bits there are 2ᵇ ids")
-    assert answer(tab, "16") == "Not right: 2^16 = 65,536 ids are fewer than V"
+    assert answer(tab, "16") == "Not right: 2^16 ids are fewer than V"
     assert answer(tab, "17") == "Right"
     go_and_ask("softmax", "shape")
     assert answer(tab, "T^2") == "Not right: these are all pairs, the masked ones, too"

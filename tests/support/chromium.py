@@ -15,5 +15,7 @@ def launch_chromium(driver: Any, *arguments: str) -> Any:
     """Start Chromium with a driver of playwright."""
     assert CHROMIUM is not None, NO_CHROMIUM
     return driver.chromium.launch(
-        executable_path=shutil.which(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer", *arguments], timeout=HANG_MS
+        executable_path=shutil.which(CHROMIUM),
+        args=["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer", *arguments],
+        timeout=HANG_MS,
     )

@@ -9,6 +9,7 @@ from llamath.core.expr import (
     Expr,
     Json,
     ceil_div,
+    ceil_log2,
     floor_div,
     maximum,
     minimum,
@@ -24,6 +25,7 @@ FUNCTIONS = {
     "floor": floor_div,
     "ceil": ceil_div,
     "round": round_div,
+    "log2": ceil_log2,
     "routed": routed_bytes,
 }
 

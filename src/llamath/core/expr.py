@@ -99,6 +99,7 @@ _FUNCTIONS: Mapping[str, tuple[Callable[..., int], str]] = {
     "floor": (lambda a, b: a // b, "⌊{} / {}⌋"),
     "ceil": (lambda a, b: -(-a // b), "⌈{} / {}⌉"),
     "round": (_round_div, "round({} / {})"),
+    "log2": (lambda a: (a - 1).bit_length(), "⌈log₂ {}⌉"),
     "routed": (_routed, "round({} / {}·(1 − ({} / {})^{}))"),
 }
 """Name in JSON -> what it computes, and how it is written."""
@@ -357,7 +358,8 @@ class Expr(_Written):
 
         `["let", letter, value]` is a letter, `["as", symbol, definition]` an expression with a
         short symbol; `[function, …]` is `+` or `*` of any number of expressions, or `min`, `max`,
-        `floor`, `ceil`, `round` of two, or `routed` of six. Large numbers are strings.
+        `floor`, `ceil`, `round` of two, `log2` of one, or `routed` of six. Large numbers are
+        strings.
         """
         terms = []
         for monomial, k in self.terms.items():
@@ -528,12 +530,13 @@ class Power(float):
         return Power, (float(self), self.base, self.exponent, self.factor)
 
 
-def written_factor(x: float) -> str:
+def written_factor(x: float, digits: int = 6) -> str:
     """Return a number to six digits; of a power of a dimension, with marks, one that follows it."""
-    own = f"{float(x):g}"
+    own = f"{float(x):.{digits}g}"
     if not isinstance(x, Power):
         return own
-    return mark(own, "power", x.base, repr(x.factor), repr(x.exponent))
+    more = () if digits == 6 else (str(digits),)
+    return mark(own, "power", x.base, repr(x.factor), repr(x.exponent), *more)
 
 
 def _without_zeros(terms: Mapping[Monomial, int]) -> Mapping[Monomial, int]:
@@ -678,6 +681,13 @@ def written_ceil_div(a: int, b: int) -> Expr:
 def written_floor_div(a: int, b: int) -> Expr:
     """⌊a / b⌋, written as a quotient even if there are no variables."""
     return _written("floor", Expr.const(a), Expr.const(b))
+
+
+def ceil_log2(a: Expr) -> Expr:
+    """⌈log₂ a⌉, the bits that so many different numbers need; a number where there are no
+    variables.
+    """
+    return _call("log2", a)
 
 
 def round_div(a: int, b: int) -> Expr:
@@ -831,6 +841,7 @@ _CONSTRUCTORS: Mapping[str, Callable[..., Expr]] = {
     "floor": floor_div,
     "ceil": ceil_div,
     "round": round_div,
+    "log2": ceil_log2,
     "routed": routed_bytes,
 }
 """Name in JSON -> the function that builds its expression, simplified where it can be."""

@@ -1,7 +1,14 @@
 // A model of the page at other dimensions: what is edited, the model that follows, and what does not.
 import { createContext } from "preact";
 import { data, templates, type ModelData } from "./data";
-import { designedModels, designOf, evaluateDesign, type Design, type Dimensions } from "./design";
+import {
+	designedModels,
+	designOf,
+	evaluateDesign,
+	type Design,
+	type DesignLetter,
+	type Dimensions,
+} from "./design";
 import { value } from "./expressions";
 import { decodeKeys, encodeKeys, forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
 import type { FormatData } from "./files/headers";
@@ -9,11 +16,13 @@ import { grouped } from "./format";
 import { parseWhole } from "./settings";
 import { change } from "./state";
 import { readRestated } from "./restated";
-import { instantiate, variantOf, type Letters, type Template } from "./template";
+import { instantiate, lettersFrom, variantOf, type Letters, type Template } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
 export const Original = createContext<ModelData | null>(null);
 
+/** In the address, whether the head is tied. */
+const TIED = "tied";
 /** A stack of more layers is counted, not drawn. */
 const MAX_DRAWN_LAYERS = 2000n;
 
@@ -28,8 +37,8 @@ export interface Edited {
 	isChanged: boolean;
 	/** Constraints that the dimensions break. */
 	broken: string[];
-	/** Whether its layers may have experts in the place of their FFNs. */
-	canMix: boolean;
+	/** The numbers of experts that its layers may have in the place of their FFNs; null: none. */
+	experts: Letters | null;
 	/** The model with them, if that is asked for. */
 	mixture: Mixture | null;
 	/** The parameters of the model that is asked for. */
@@ -69,7 +78,7 @@ function dimensionsOf(design: Design, given: ReadonlyMap<string, string>): Dimen
 	for (const { letter, key, absent } of isMoved ? design.letters : [])
 		if (!given.has(letter) && absent.form !== null && followsOthers(design, key))
 			values[letter] = value(absent.form, values);
-	const tied = given.has("tied") ? given.get("tied") === "1" : design.tied;
+	const tied = given.has(TIED) ? given.get(TIED) === "1" : design.tied;
 	return { values, tied: design.tied === null ? null : tied };
 }
 
@@ -82,38 +91,47 @@ export interface Mixture {
 	design: Design;
 	dimensions: Dimensions;
 	counts: ReturnType<typeof evaluateDesign>;
+	/** How many experts there are, and how many a token passes. */
+	experts: Letters;
+	numbers: DesignLetter[];
 }
 
-const MIXTURE = { like: "mixtral", values: { E: 8n, k: 2n } as Record<string, bigint> };
+const mixtureDesign = (like: string) => designedModels(data).find((x) => x.like === like)?.design;
 
-const mixtureDesign = () => designedModels(data).find((x) => x.like === MIXTURE.like)?.design;
-
-/** Whether a page has what the i-th model would be with experts. */
-function hasMixture(i: number, { letters }: Design): boolean {
-	const known = new Set([...letters.map((x) => x.letter), ...Object.keys(MIXTURE.values)]);
-	const isKnown = mixtureDesign()?.letters.every((x) => known.has(x.letter)) ?? false;
-	return isKnown && !!templates[i]!.variants.mixture;
+/** The numbers of experts of what the i-th model would be with some, if a page has that. */
+function expertsOf(i: number, { letters }: Design): Letters | null {
+	const { mixture, variants } = templates[i]!;
+	if (!mixture || !variants.mixture) return null;
+	const known = new Set([...letters.map((x) => x.letter), ...Object.keys(mixture.values)]);
+	const isKnown = mixtureDesign(mixture.like)?.letters.every((x) => known.has(x.letter));
+	return isKnown ? lettersFrom(mixture.values) : null;
 }
 
-/** A model with experts in the place of each FFN. */
-function asMixture({ values, tied }: Dimensions): Mixture {
-	const design = mixtureDesign()!;
-	const all: Record<string, bigint> = { ...values, ...MIXTURE.values };
+/** A model with so many experts in the place of each FFN. */
+function asMixture(like: string, { values, tied }: Dimensions, experts: Letters): Mixture {
+	const design = mixtureDesign(like)!;
+	const all: Letters = { ...values, ...experts };
 	const dimensions = {
 		values: Object.fromEntries(design.letters.map((x) => [x.letter, all[x.letter]!])),
 		tied: design.tied === null ? null : (tied ?? false),
 	};
 	const counts = evaluateDesign(design, dimensions);
-	return { like: MIXTURE.like, design, dimensions, counts };
+	const numbers = design.letters.filter((x) => x.letter in experts);
+	return { like, design, dimensions, counts, experts, numbers };
 }
 
-const asksForMixture = (given: ReadonlyMap<string, string>): boolean =>
-	Object.entries(MIXTURE.values).every(([x, n]) => given.get(x) === String(n));
+/** The numbers of experts that a text of the address asks for; null: it is dense. */
+function askedExperts(usual: Letters | null, given: ReadonlyMap<string, string>): Letters | null {
+	const asked = Object.keys(usual ?? {}).map((x) => [x, parseWhole(given.get(x) ?? "")] as const);
+	return asked.length && asked.every((x) => x[1] !== null)
+		? (Object.fromEntries(asked) as Letters)
+		: null;
+}
 
-/** The text with experts, or without them. */
-export function withMixture(text: string, isMixture: boolean): string {
+/** The text with other numbers of experts, or without some. */
+export function withExperts(text: string, experts: Letters, isMixture = true): string {
 	const given = entriesOf(text);
-	for (const [x, n] of Object.entries(MIXTURE.values))
+	for (const [x, n] of Object.entries(experts))
 		if (isMixture) given.set(x, String(n));
 		else given.delete(x);
 	return writtenEntries(given);
@@ -125,9 +143,8 @@ const writtenEntries = (given: ReadonlyMap<string, string>): string =>
 /** The text without what it says of the model's own dimensions, and of what follows anyway. */
 function shortest(design: Design, given: Map<string, string>): string {
 	const wanted = dimensionsOf(design, given);
-	const isDense = !("E" in wanted.values);
 	for (const name of [...given.keys()]) {
-		if (isDense && name in MIXTURE.values && asksForMixture(given)) continue;
+		if (name !== TIED && !(name in wanted.values)) continue; // a number of experts
 		const without = new Map([...given].filter((x) => x[0] !== name));
 		if (isSame(dimensionsOf(design, without), wanted)) given = without;
 	}
@@ -180,11 +197,14 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		: (decodeKeys(keys, design, data.files as FormatData) ?? undefined);
 	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
-	const canMix = hasMixture(i, design);
-	const mixture = canMix && asksForMixture(entriesOf(text)) ? asMixture(dimensions) : null;
-	const asked = mixture?.counts ?? counts;
-	const zero = design.letters.filter((x) => !dimensions.values[x.letter]);
-	const broken = [...asked.broken, ...zero.map((x) => `${x.key} would be 0`)];
+	const experts = expertsOf(i, design);
+	const asked = askedExperts(experts, entriesOf(text));
+	const mixture = asked ? asMixture(templates[i]!.mixture!.like, dimensions, asked) : null;
+	const shown = mixture ?? { counts, dimensions };
+	const zero = [...design.letters, ...(mixture?.numbers ?? [])].filter(
+		(x) => !shown.dimensions.values[x.letter],
+	);
+	const broken = [...shown.counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isOtherHead = dimensions.tied !== own.tied;
 	const isChanged = !isSame(dimensions, own) || mixture !== null;
 	const hasOtherCache = counts.cache.unknown.length > 0;
@@ -196,7 +216,7 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		: [];
 	const edited = {
 		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache, ignored },
-		...{ canMix, mixture, opened, total: asked.total },
+		...{ experts, mixture, opened, total: shown.counts.total },
 	};
 	const made = (template: Template, letters: Letters) => {
 		const model = instantiate(template, { ...letters, ...restated?.letters });
@@ -211,7 +231,8 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 		if ((dimensions.values.L ?? 0n) > MAX_DRAWN_LAYERS)
 			throw new Error(`at most ${grouped(MAX_DRAWN_LAYERS)} layers are drawn`);
 		const template = templateOf(templates[i]!, isOtherHead, mixture !== null);
-		const model = made(template, knownLetters(template, design, dimensions));
+		const known = knownLetters(template, design, dimensions);
+		const model = made(template, { ...known, ...mixture?.experts });
 		lastSound.set(i, model);
 		return { ...edited, model, unfollowed: "" };
 	} catch (error) {

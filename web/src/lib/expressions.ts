@@ -24,6 +24,7 @@ export const EXACT: Record<string, (...xs: Numeric[]) => Numeric> = {
 	choose: (a, b, less, otherwise) => (a < b ? less : otherwise),
 	floor,
 	ceil: (a, b) => -floor(-a, b),
+	log2: (a) => BigInt(a > 1n ? (a - 1n).toString(2).length : 0),
 	round,
 	routed: (size, unit, missed, experts, tokens, most) =>
 		tokens >= most

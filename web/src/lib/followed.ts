@@ -4,7 +4,7 @@ import type { ModelData } from "./data";
 import { lazilyWith } from "./lazily";
 
 /** Left out of every model with other letters. */
-const SEARCHED = ["tour", "copy", "posters", "parallel", "checkpoint", "live"];
+const SEARCHED = ["copy", "posters", "parallel", "checkpoint", "live"];
 /** The attention that keeps its scores, and copies of keys and values. */
 const WRITTEN = "written";
 /** Formats with blocks of this many weights have types by layer, and fall back to smaller blocks. */

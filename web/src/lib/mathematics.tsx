@@ -39,6 +39,8 @@ class Parser {
 	private at = 0;
 	private depth = 0;
 	private fractions = 0;
+	/** In a script, a fraction would be too small to be read. */
+	private isScript = false;
 
 	constructor(private readonly text: string) {}
 
@@ -78,7 +80,7 @@ class Parser {
 			const { text, kind, spaced } = this.peek();
 			if (kind === "end" || text === until) break;
 			const isTight = text === "·" && !spaced;
-			if (kind === "sign" && text === "/") {
+			if (kind === "sign" && text === "/" && !this.isScript) {
 				this.take();
 				numerator = numerator ? fraction(numerator, operand()) : operand();
 				run = [];
@@ -112,7 +114,9 @@ class Parser {
 		}
 		if (text !== "^" && text !== "_") return found;
 		this.take();
+		this.isScript = true;
 		const next = this.bare();
+		this.isScript = false;
 		const script = next.inside ?? next.node;
 		return { node: text === "^" ? raised(found.node, script) : lowered(found.node, script) };
 	}

@@ -16,7 +16,8 @@ interface Followed {
 }
 interface Scaling {
 	words: string;
-	name: string;
+	/** The sentence of the tour; empty if angles are not scaled. */
+	tour: string;
 	keys: string[];
 }
 interface Row {
@@ -32,6 +33,14 @@ interface Rope {
 interface Named {
 	name: string;
 }
+interface Stop {
+	name: string;
+	what: string;
+	formula: string;
+	code: [number, ...string[]][];
+	example: unknown;
+	questions: { mistakes: [unknown, string, says: string][] }[];
+}
 interface Known extends ModelData {
 	followed: Followed;
 	facts: {
@@ -42,6 +51,7 @@ interface Known extends ModelData {
 	};
 	passes: Record<string, { steps: { does: string }[] }[]>;
 	attention: { kinds: { rope: number | null; window: string | null }[]; ropes: Rope[] };
+	tour: Stop[];
 	sizes: {
 		dtype: string;
 		kv: string;
@@ -93,6 +103,16 @@ const withRows = (model: Known, change: (row: Row) => Row): Known => ({
 	facts: { ...model.facts, rows: model.facts.rows.map(change) },
 });
 
+const withStops = (model: Known, change: (stop: Stop) => Stop): Known => ({
+	...model,
+	tour: model.tour.map(change),
+});
+/** Stops without code in which a function is called that is another one now. */
+const withoutCode = (stop: Stop, name: string): Stop =>
+	stop.code.some((x) => x.some((y) => String(y).includes(`${name}(`)))
+		? { ...stop, code: [] }
+		: stop;
+
 /** What a config says that differs from the model's own; `own` and `entries` are texts by key. */
 export function readRestated(
 	original: ModelData,
@@ -130,7 +150,7 @@ export function readRestated(
 	if (act && differs(act.key)) {
 		const name = read(entries, act.key);
 		const isKnown = typeof name === "string" && Object.hasOwn(act.words, name);
-		follow([act.key], isKnown ? actChange(act.words[name]!) : null);
+		follow([act.key], isKnown ? actChange(act.words[name]!, act.own, name) : null);
 	}
 	const dtypeKeys = ["dtype", "torch_dtype"];
 	if (dtypes && dtypeKeys.some(differs) && !followed.packed.some((x) => entries.has(x))) {
@@ -148,7 +168,7 @@ export function readRestated(
 			const facts = { ...made.facts, origin: [] };
 			return name
 				? {
-						...withoutSearched(made),
+						...withoutSearched(renamed(made, name)),
 						...{ name: name.replace(/\.json$/i, ""), source: name, notes: [], facts },
 					}
 				: changes.length
@@ -157,6 +177,20 @@ export function readRestated(
 		},
 	};
 }
+
+/** The model as what is said of wrong answers calls it. */
+const renamed = (model: Known, name: string): Known =>
+	withStops(model, (stop) => ({
+		...stop,
+		questions: stop.questions.map((x) => ({
+			...x,
+			mistakes: x.mistakes.map(([wrong, mistake, says]) => [
+				wrong,
+				mistake,
+				says.replaceAll(model.name, name),
+			]),
+		})),
+	}));
 
 /** The pairs in the formula of decode at the full context are a number of the model's own. */
 const withoutOwnPairs: Change = (model) =>
@@ -209,8 +243,20 @@ function ropeChange(
 					}
 				: row,
 		);
+		const said =
+			Object.values(scalings).find((x) => x.tour && isSaid(model, x.tour))?.tour ?? "";
+		const toured = withStops(withSteps(rows, words[kind]!), (stop) => {
+			// another function, and other numbers of lines
+			const known = said === scaling.tour ? stop : { ...stop, code: [] };
+			if (stop.name !== "rope") return known;
+			return {
+				...known,
+				what: stop.what.replace(said, "") + scaling.tour,
+				formula: stop.formula.replace(/θ = [\d.,]+/, `θ = ${written(theta, 10)}`),
+			};
+		});
 		return {
-			...withSteps(rows, words[kind]!),
+			...toured,
 			attention: {
 				...attention,
 				ropes: isPlain ? [withTheta(first, theta)] : [],
@@ -219,6 +265,9 @@ function ropeChange(
 		};
 	};
 }
+
+const isSaid = (model: Known, sentence: string): boolean =>
+	model.tour.some((x) => x.what.includes(sentence));
 
 /** Positions without scaling: pair i turns by θ^(−2i / dim), in single precision as in PyTorch. */
 function withTheta(rope: Rope, theta: number): Rope {
@@ -235,15 +284,24 @@ function withTheta(rope: Rope, theta: number): Rope {
 }
 
 /** Other texts for steps, and for the FFN in the facts. */
-const actChange = (pairs: Words[string]): Change => {
+const actChange = (pairs: Words[string], own: string, act: string): Change => {
+	const longestFirst = pairs.toSorted((a, b) => b[0].length - a[0].length);
 	const inFacts = (text: string) =>
-		pairs.reduce((x, [own, other]) => (x.includes(own) ? x.replaceAll(own, other) : x), text);
+		longestFirst.reduce(
+			(x, [own, other]) => (x.includes(own) ? x.replaceAll(own, other) : x),
+			text,
+		);
 	return (model) => {
 		const made = withRows(withSteps(model, pairs), (row) =>
 			["FFN size", "Experts"].includes(row.name) ? { ...row, note: inFacts(row.note) } : row,
 		);
 		const description = inFacts(made.facts.description);
-		return { ...made, facts: { ...made.facts, description } };
+		const toured = withStops(made, (stop) => {
+			const formula = stop.formula.replaceAll(`${own}(`, `${act}(`);
+			if (formula === stop.formula) return withoutCode(stop, own);
+			return { ...withoutCode(stop, own), formula, what: inFacts(stop.what), example: null };
+		});
+		return { ...toured, facts: { ...made.facts, description } };
 	};
 };
 

@@ -22,6 +22,8 @@ export interface Template extends ModelData {
 	blocks: Blocks;
 	/** What other models than those of other letters change in the template. */
 	variants: Partial<Record<Variant, Change>>;
+	/** The family of the mixture, and its letters that the model lacks. */
+	mixture?: { like: string; values: Record<string, string> };
 }
 
 /** The head tied or not, other than the model's own; experts in the place of each FFN. */
@@ -29,9 +31,15 @@ export type Variant = "head" | "mixture";
 
 /**
  * By name or place, the changes of a part; `[x]` for another value, `[]` for a part that is left out,
- * `[place, n, items]` for other items in the place of n; see web/page_data/template_variants.py.
+ * `[place, n, items]` for other items in the place of n, `[items, changes]` for items that are the
+ * places of own ones, with their changes, or new; see web/page_data/template_variants.py.
  */
-type Change = [] | [unknown] | [place: number, n: number, items: unknown[]] | ChangedParts;
+type Change =
+	| []
+	| [unknown]
+	| [place: number, n: number, items: unknown[]]
+	| [items: unknown[], changes: ChangedParts]
+	| ChangedParts;
 interface ChangedParts {
 	[name: string]: Change;
 }
@@ -43,6 +51,14 @@ function changed(own: unknown, change: Change): unknown {
 			if (Array.isArray(x) && !x.length) made.delete(name);
 			else made.set(name, changed(made.get(name), x));
 		return Array.isArray(own) ? [...made.values()] : Object.fromEntries(made);
+	}
+	if (change.length === 2) {
+		const [items, changes] = change;
+		return items.map((x) => {
+			if (typeof x !== "number") return x;
+			const item = (own as unknown[])[x];
+			return x in changes ? changed(item, changes[x]!) : item;
+		});
 	}
 	const [first, n, items] = change;
 	return change.length === 3
@@ -83,7 +99,16 @@ const mayDivideByZero = (x: Expression): boolean =>
 		x.slice(1).some(mayDivideByZero));
 
 function compile(template: Template) {
-	const { marks, forms, own, fixed: _f, blocks: _b, variants: _v, ...data } = template;
+	const {
+		marks,
+		forms,
+		own,
+		fixed: _f,
+		blocks: _b,
+		variants: _v,
+		mixture: _m,
+		...data
+	} = template;
 	/** Forms of marks in the data, since others are those of variants. */
 	const used = new Set<number>();
 	const use = (x: Expression): void => {
@@ -123,9 +148,10 @@ function compile(template: Template) {
 	const write = (place: number, at: Instance): string => {
 		const [kind, ...inputs] = marks[place]!;
 		if (kind === "power") {
-			const [base, factor, exponent] = [inputs[0] as number, ...inputs.slice(1).map(Number)];
+			const base = inputs[0] as number;
+			const [factor, exponent, digits = 6] = inputs.slice(1).map(Number);
 			const power = factor! * Number(numberOf(base, at)) ** exponent!;
-			return String(Number(power.toPrecision(6)));
+			return String(Number(power.toPrecision(digits)));
 		}
 		if (kind === "ranges")
 			return rangesText(rangesOf(inputs[1] as string, numberOf(inputs[0] as number, at)));
@@ -250,8 +276,10 @@ function compile(template: Template) {
 
 const compiled = new WeakMap<Template, (letters: Letters) => ModelData>();
 
-export const ownLetters = (template: Template): Letters =>
-	Object.fromEntries(Object.entries(template.own).map(([letter, n]) => [letter, BigInt(n)]));
+export const lettersFrom = (texts: Record<string, string>): Letters =>
+	Object.fromEntries(Object.entries(texts).map(([letter, n]) => [letter, BigInt(n)]));
+
+export const ownLetters = (template: Template): Letters => lettersFrom(template.own);
 
 const variants = new WeakMap<object, Template>();
 

@@ -88,7 +88,7 @@ def instead(
 def written(x: int) -> str:
     """Return a dimension in letters and numbers: `H·h = 32·128 = 4,096`."""
     e = Expr.const(x)
-    value = f"{int(e):,}"
+    value = f"{e:,}"
     numbers = group_digits(e.numbers)
     return " = ".join(dict.fromkeys((e.symbol if e.letters else value, numbers, value)))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ...core.expr import Expr, as_number
 from ...utils.number_format import short_count
 from ...utils.record_type import Record
 from .account import Account
@@ -60,20 +61,20 @@ def words_of(study: Study) -> Mapping[str, str]:
         "square": d * d,
         "four_d": 4 * d,
         "two_d": 2 * d,
-        "third": 8 * int(d) // 3,
-        "L": len(study.tree.layers),
+        "third": 8 * as_number(d) // 3,
+        "L": study.tree.layers.n,
         "V": study.tree.vocab,
         "C": study.context,
         "F": F,
         "H": study.heads,
         "K": study.kv_heads,
         "h": study.head_dim,
-        "guess": int(d) // int(study.heads) if study.heads else None,
-        "E": None if study.moe is None else len(study.moe.experts),
+        "guess": as_number(d) // as_number(study.heads) if study.heads else None,
+        "E": None if study.moe is None else study.moe.experts.n,
         "k": study.top_k,
     }
-    words = _Words({name: f"{int(n):,}" for name, n in numbers.items() if n is not None})
-    words |= {"model": study.name, "short_square": short_count(int(d * d))}
+    words = _Words({name: f"{Expr.const(n):,}" for name, n in numbers.items() if n is not None})
+    words |= {"model": study.name, "short_square": short_count(d * d)}
     if study.window is not None:
         words["window"] = f"{int(study.window.max_lookback or 0):,}"
     vars(study)["_words"] = words

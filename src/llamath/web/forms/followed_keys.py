@@ -10,6 +10,7 @@ from typing import Any
 
 from ...analysis.graph.node import Node
 from ...analysis.graph.recorder import record
+from ...analysis.learn.tour.attention_texts import scaled_angles
 from ...analysis.understand.fact_sheet import activation_name, rope_words
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, declared_weight_format
@@ -83,7 +84,8 @@ def followed_keys(model: FamilyModel) -> dict[str, Any]:
 
 def scalings() -> dict[str, dict[str, Any]]:
     """Return the kinds of rotary positions that the page follows: the words of the library with
-    `{theta}`, `{factor}` and `{original_context}`, and the keys that it reads.
+    `{theta}`, `{factor}` and `{original_context}`, the sentence of the tour, and the keys that it
+    reads.
     """
     found = {}
     for name in _KINDS:
@@ -92,7 +94,11 @@ def scalings() -> dict[str, dict[str, Any]]:
         for field, n in _SAMPLES.items():
             words = words.replace(f"{n:g}", f"{{{field}}}")
         keys = {"rope_type", "type", _THETA, _ORIGINAL, *fields} - {"original_context"}
-        found[name] = {"words": words, "name": rope.scaling or "none", "keys": sorted(keys)}
+        found[name] = {
+            "words": words,
+            "tour": scaled_angles(rope.scaling),
+            "keys": sorted(keys),
+        }
     return found
 
 

@@ -12,7 +12,7 @@ from ...analysis.learn.exercise import Exercise
 from ...analysis.learn.lessons.quiz_lesson import part_note, plate_parts, quiz_exercises
 from ...analysis.learn.study import ModelStudy
 from ...analysis.learn.tour.stop_questions import COUNT_SO_FAR, named_mistakes, stop_exercises
-from ...analysis.learn.tour.tour import tour_of
+from ...analysis.learn.tour.tour import CodeLine, tour_of
 from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
@@ -54,7 +54,7 @@ from .sizing.inference_data import (
 )
 from .sizing.layouts_data import layouts
 from .sizing.training_data import start_of_training, training
-from .template_variants import changes_between, template_variants
+from .template_variants import changes_between, mixture_of, template_variants
 from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
 
@@ -203,8 +203,6 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     ] = {  # columns as wide as their numbers, wrong numbers, and what was searched for
         "design": build_design(model),
         "followed": followed_keys(model),
-        "tour": list(_tour(model)),
-        "quiz": _quiz(model),
         "copy": model_texts(model),
         "posters": {
             name: [poster_drawing(facts, name), *form.pixels] for name, form in FORMATS.items()
@@ -221,7 +219,8 @@ def _model(model: FamilyModel) -> dict[str, Any]:
         own: dict[str, Any] = marks.own_data({x: y for x, y in data.items() if x != "blocks"})
         data["fixed"] = _fixed_letters(model, others.values())
         made = {name: _variant_data(x, rule) for name, x in others.items()}
-        return own | {"template": _encoded(marks, data, made)}
+        encoded = _encoded(marks, data, made) | mixture_of(model, others)
+        return own | {"template": encoded}
 
 
 def _encoded(
@@ -246,7 +245,7 @@ def _fixed_letters(model: FamilyModel, variants: Iterable[FamilyModel]) -> list[
 def _variant_data(model: FamilyModel, rule: LayerRule | None) -> dict[str, Any]:
     """Return what of the data a variant may change: not what is left out of edited models."""
     arranged_model = arranged(with_context_letter(model).replace(), rule)
-    data = _marked_data(arranged_model, {"quiz": _quiz(model)})
+    data = _marked_data(arranged_model, {})
     return data | {"fixed": fixed_letters(model)}
 
 
@@ -272,6 +271,8 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
         **unmarked_data,
+        "tour": list(_tour(model)),
+        "quiz": _quiz(model),
         "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],
         **parameters,
@@ -299,6 +300,7 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
             "adds": f"{x.adds.value:,}",
             "so_far": f"{x.so_far:,}",
             "example": examples.get(x.name),
+            "code": list(_code_runs(x.code)),
             "questions": [
                 # that of the parameters without the words that name the stop
                 _question(model, y, y.text.rpartition(". ")[2], _MOST_MISTAKES)
@@ -309,17 +311,29 @@ def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
         }
 
 
+def _code_runs(lines: Iterable[CodeLine]) -> Iterator[list[int | str]]:
+    """Yield the number of a line and its text with those of the lines that follow it at once."""
+    run: list[int | str] = []
+    for x in lines:
+        if not run or run[0] != x.line - len(run) + 1:
+            yield from (run,) if run else ()
+            run = [x.line]
+        run.append(x.text)
+    yield from (run,) if run else ()
+
+
 def _question(model: FamilyModel, x: Exercise, text: str, most: int = 0) -> dict[str, Any]:
     """Return a question, its answer and its mistakes as expressions in letters; those that the
     model has not are given.
     """
     known = model.count.formula.letters
     answer = _in_letters(x.answer, x)
-    mistakes = [
-        (_beside(answer, _in_letters(wrong, x)), mistake)
-        for wrong, mistake in named_mistakes(x, most)
-        if mistake.name != COUNT_SO_FAR
-    ]
+    with unmarked():  # some mistakes are other values of letters
+        mistakes = [
+            (_beside(answer, _in_letters(wrong, x)), mistake)
+            for wrong, mistake in named_mistakes(x, most)
+            if mistake.name != COUNT_SO_FAR
+        ]
     used = set(x.given).union(answer.variables, *(wrong.variables for wrong, _ in mistakes))
     return {
         "kind": x.kind,
@@ -327,7 +341,11 @@ def _question(model: FamilyModel, x: Exercise, text: str, most: int = 0) -> dict
         "why": x.reason,
         "off": [x.below, x.above] if x.below else None,
         "form": answer.to_expression_json(),
-        "given": {y: str(n) for y, n in x.letters.items() if y in used and known.get(y) != n},
+        "given": {
+            y: str(n if y in x.given else Expr(y, n))
+            for y, n in x.letters.items()
+            if y in used and known.get(y) != n
+        },
         "mistakes": [
             [
                 wrong.to_expression_json(),

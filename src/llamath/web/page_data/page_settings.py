@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -19,7 +19,7 @@ def page_settings(
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     training = size_data[0]["training"]
     start = training["start"]
-    stops = max(len(x["tour"]) for x in models)
+    stops = max(y for x in models for y in _numbers_of_stops(x))
     # what a model that runs in its page begins with
     first: Mapping[str, Any] = next(iter(models[0].get("live", {}).get("prompts", ())), {})
     card, count = hardware
@@ -48,3 +48,12 @@ def page_settings(
         "text": (first.get("text", ""),),
         "head": (str(first.get("head", 0)),),
     }
+
+
+def _numbers_of_stops(model: Mapping[str, Any]) -> Iterator[int]:
+    """Yield how many stops the tour of a model has, and those of its variants with other ones."""
+    yield len(model["tour"])
+    for changes in model["template"]["variants"].values():
+        of_tour = changes.get("tour")
+        if isinstance(of_tour, list) and len(of_tour) == 2:  # see `changes_between`
+            yield len(of_tour[0])

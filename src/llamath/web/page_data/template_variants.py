@@ -34,6 +34,18 @@ def template_variants(model: FamilyModel, design: Mapping[str, Any]) -> Iterator
                 yield name, other
 
 
+def mixture_of(model: FamilyModel, variants: Mapping[str, FamilyModel]) -> dict[str, Any]:
+    """Return the family of the mixture, and its letters that the model lacks; empty if it has
+    none.
+    """
+    if MIXTURE not in variants:
+        return {}
+    config = variants[MIXTURE].config
+    own = {*model.count.formula.letters, *model.config.key_by_symbol}
+    values = {x: str(config.data[key]) for x, key in config.key_by_symbol.items() if x not in own}
+    return {"mixture": {"like": config.data["model_type"], "values": values}}
+
+
 def _variant(
     model: FamilyModel, name: str, changes: Mapping[str, Any]
 ) -> Iterator[tuple[str, FamilyModel]]:
@@ -58,7 +70,8 @@ def _without_ffns(model: FamilyModel) -> list[tuple[Block, int]]:
 def changes_between(own: Any, other: Any) -> Any:
     """Return what has to change in data of JSON to make others: by name, or by place in a list
     of as many items, the changes of a part; `[x]` for another value; `[]` for a part that is left
-    out; `[place, n, items]` for other items in the place of n.
+    out; `[place, n, items]` for other items in the place of n; and of named items
+    `[items, changes]`, each of them the place of an own one, with its changes by place, or new.
     """
     if isinstance(own, dict) and isinstance(other, dict):
         names = [*(x for x in own if x in other), *(x for x in other if x not in own)]
@@ -75,11 +88,29 @@ def changes_between(own: Any, other: Any) -> Any:
         if len(own) == len(other):
             places = (i for i, (a, b) in enumerate(pairs) if a != b)
             return {str(i): changes_between(own[i], other[i]) for i in places}
+        places_of, others = _places_by_name(own), _places_by_name(other)
+        if places_of.keys() & others.keys():
+            return [
+                [places_of.get(name, other[i]) for name, i in others.items()],
+                {
+                    str(i): changes_between(own[i], other[j])
+                    for name, j in others.items()
+                    if (i := places_of.get(name)) is not None and texts[0][i] != texts[1][j]
+                },
+            ]
         first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
         ends = list(zip(texts[0][:first:-1], texts[1][:first:-1], strict=False))
         last = next((i for i, (a, b) in enumerate(ends) if a != b), len(ends))
         return [first, len(own) - first - last, other[first : len(other) - last]]
     return [other]
+
+
+def _places_by_name(items: list[Any]) -> dict[str, int]:
+    """Return the places of objects by their names; empty where not each has one of its own."""
+    if not all(isinstance(x, dict) and isinstance(x.get("name"), str) for x in items):
+        return {}
+    found = {x["name"]: i for i, x in enumerate(items)}
+    return found if len(found) == len(items) else {}
 
 
 def _text(x: Any) -> str:

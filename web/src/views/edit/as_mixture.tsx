@@ -12,7 +12,9 @@ export function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixtur
 	const layerOf = (x: typeof counts) => x.bars.find((y) => y.isLayers)?.groups ?? [];
 	const sizesOf = (x: typeof counts) => new Map(layerOf(x).map((y) => [y.name, y.n]));
 	const [dense, sparse] = [sizesOf(counts), sizesOf(result)];
-	const names = [...new Set([...dense.keys(), ...sparse.keys()])];
+	const names = [...new Set([...dense.keys(), ...sparse.keys()])].filter(
+		(x) => dense.get(x) !== sparse.get(x),
+	);
 	const { E, k } = dimensions.values;
 	const toDesign = () =>
 		change({
@@ -27,8 +29,7 @@ export function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixtur
 			<Total result={result} values={dimensions.values} />
 			<table class="mixture-layer">
 				<caption class="caption">
-					Parameters of a layer. Attention and KV cache stay; a router of each layer
-					chooses the experts of a token, and all of them are in memory.
+					Parameters of a layer; all experts are in memory, and a router chooses.
 				</caption>
 				<thead>
 					<tr>

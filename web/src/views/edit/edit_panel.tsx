@@ -9,7 +9,7 @@ import { editCauses, type EditCause } from "../../lib/edit_causes";
 import {
 	closeEdit,
 	editedDimensions,
-	withMixture,
+	withExperts,
 	withValues,
 	type Edited,
 } from "../../lib/editing";
@@ -18,6 +18,7 @@ import type { LineNote } from "../../lib/files/config_notes";
 import { leftOut } from "../../lib/followed";
 import { everydayCount, grouped, signed } from "../../lib/format";
 import { change, state, useAppState } from "../../lib/state";
+import type { Letters } from "../../lib/template";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
 import { AsMixture } from "./as_mixture";
@@ -255,7 +256,7 @@ function Change({ edited }: { edited: Edited }) {
 }
 
 function Questions({ edited }: { edited: Edited }) {
-	const { design, dimensions, mixture, canMix } = edited;
+	const { design, dimensions, mixture, experts } = edited;
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const own = useMemo(() => editedDimensions(design, ""), [design]);
 	return (
@@ -275,14 +276,14 @@ function Questions({ edited }: { edited: Edited }) {
 					</button>
 				);
 			})}
-			{canMix && (
+			{experts && (
 				<button
 					type="button"
 					class="button"
 					aria-pressed={!!mixture}
-					onClick={() => change({ sizes: withMixture(state.sizes, !mixture) })}
+					onClick={() => change({ sizes: withExperts(state.sizes, experts, !mixture) })}
 				>
-					8 × 2 experts
+					{Object.values(experts).join(" × ")} experts
 				</button>
 			)}
 		</div>
@@ -290,9 +291,19 @@ function Questions({ edited }: { edited: Edited }) {
 }
 
 function Sliders({ edited }: { edited: Edited }) {
-	const { design, dimensions } = edited;
+	const { design, dimensions, mixture } = edited;
+	const setExperts = (to: Letters, gesture: string) =>
+		change({ sizes: withExperts(state.sizes, to) }, false, gesture);
 	return (
 		<div class="dimensions">
+			{mixture?.numbers.map((x) => (
+				<Dimension
+					key={x.letter}
+					x={x}
+					n={mixture.experts[x.letter]!}
+					move={(n) => setExperts({ [x.letter]: n }, x.letter)}
+				/>
+			))}
 			{design.letters.map((x) => (
 				<Dimension
 					key={x.letter}

@@ -178,7 +178,7 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 	return (
 		<figure class="live-rotation">
 			<SubHeading>
-				Layer {chosen.layer}, head {chosen.head}: the query's {pairs} pairs, turned by
+				Layer {chosen.layer}, head {chosen.head}: the query's pairs of numbers, turned by
 				position {token}
 			</SubHeading>
 			<ol class="live-clocks" data-roving>

@@ -2,11 +2,10 @@
 // paper the list of all stops.
 import "./tour.css";
 import type { ComponentChildren } from "preact";
-import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
-import { Original } from "../../lib/editing";
 import { notation, value } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { useGuide } from "../../lib/guide";
@@ -28,6 +27,7 @@ const MS_PER_WORD = 240;
 /** Of fewer lines, code is open and beside the words. */
 const SHORT = 3;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const linesOf = ({ code }: TourStop) => code.reduce((n, x) => n + x.length - 1, 0);
 const goTo = (index: number) => change({ tour: index + 1 });
 
 /** The layer that the tour has opened itself, and the one that was open before. */
@@ -84,13 +84,7 @@ export function TourButton({ model }: { model: ModelData }) {
 	const state = useAppState("tour");
 	const stops = tourOf(model);
 	const isOpen = stopAt(model, state.tour) !== null;
-	const original = useContext(Original);
-	if (!stops.length)
-		return original && tourOf(original).length ? (
-			<span class="caption tour-start no-print">
-				The tour is of {original.name} as published: reset the edit to follow a token.
-			</span>
-		) : null;
+	if (!stops.length) return null;
 	return (
 		<button
 			type="button"
@@ -245,7 +239,7 @@ function Bar({ model, index }: { model: ModelData; index: number }) {
 			key={`code ${stop.name} ${isNarrow} ${isPaired}`}
 			model={model}
 			stop={stop}
-			open={!isNarrow && !Values && !isPaired && stop.code.length < SHORT}
+			open={!isNarrow && !Values && !isPaired && linesOf(stop) < SHORT}
 		/>
 	);
 	const questions = (
@@ -465,6 +459,13 @@ function Solution({ model, question }: { model: ModelData; question: Question })
 	);
 }
 
+const wholeOf = (text: string) => Number(text.replaceAll(",", ""));
+/** A share, as parts of less than 1 % are written. */
+function shareOf(part: string, whole: string): string {
+	const percent = (100 * wholeOf(part)) / wholeOf(whole);
+	return percent < 0.1 ? "less than 0.1 %" : `${percent.toFixed(1)} %`;
+}
+
 function Count({ model, stop }: { model: ModelData; stop: TourStop }) {
 	const total = tourOf(model).at(-1)!.so_far;
 	if (stop.adds === "0") return <>Adds no parameters; so far {stop.so_far}</>;
@@ -481,21 +482,24 @@ function Count({ model, stop }: { model: ModelData; stop: TourStop }) {
 			>
 				{stop.adds}
 			</NumberButton>
-			; so far {stop.so_far} of {total}
+			, {shareOf(stop.adds, total)} of all; so far {stop.so_far} of {total}
 		</>
 	);
 }
 
 function Code({ model, stop, open }: { model: ModelData; stop: TourStop; open: boolean }) {
-	if (!stop.code.length) return null;
-	const indent = Math.min(...stop.code.map((x) => x.text.search(/\S/)));
+	const lines = stop.code.flatMap(([first, ...texts]) =>
+		texts.map((text, i) => ({ line: first + i, text })),
+	);
+	if (!lines.length) return null;
+	const indent = Math.min(...lines.map((x) => x.text.search(/\S/)));
 	return (
-		<details class={`tour-code ${stop.code.length < SHORT ? "" : "wide"}`} open={open}>
+		<details class={`tour-code ${lines.length < SHORT ? "" : "wide"}`} open={open}>
 			<summary class="caption">
-				Code, as <code>llamath code</code> writes it for {model.name}
+				<WhoseCode model={model} />
 			</summary>
 			<ol>
-				{stop.code.map((x) => (
+				{lines.map((x) => (
 					<li key={x.line} value={x.line}>
 						<code>{x.text.slice(indent)}</code>
 					</li>
@@ -504,6 +508,12 @@ function Code({ model, stop, open }: { model: ModelData; stop: TourStop; open: b
 		</details>
 	);
 }
+
+const WhoseCode = ({ model }: { model: ModelData }) => (
+	<>
+		Code of {model.name}, as <code>llamath code</code> writes it, sizes in letters
+	</>
+);
 
 /** Opens a layer for paper: the one that was open before a stop opened its own. */
 function openForPaper(model: ModelData): void {
@@ -533,6 +543,11 @@ function Handout({ model }: { model: ModelData }) {
 		<div class="tour-handout">
 			<h2>Follow one token through {model.name}</h2>
 			{isOnPaper && Line && <Line model={model} />}
+			{stops.some((x) => x.code.length) && (
+				<p class="caption">
+					<WhoseCode model={model} />. Answers are on the last page.
+				</p>
+			)}
 			{stops.map((x, i) => (
 				<article key={x.name}>
 					<h3>

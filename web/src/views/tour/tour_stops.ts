@@ -29,7 +29,8 @@ export interface TourStop {
 	place: string;
 	steps: string[];
 	shapes: { name: string; letters: string; numbers: string }[];
-	code: { line: number; text: string }[];
+	/** Lines that follow each other, after the number of the first one. */
+	code: [line: number, ...texts: string[]][];
 	/** What it adds to the count, in letters and numbers; empty if that is too long to be read. */
 	symbols: string;
 	numbers: string;
@@ -40,7 +41,7 @@ export interface TourStop {
 	questions: Question[];
 }
 
-/** The stops; none where the dimensions are not those that the tour was made for. */
+/** The stops; none of a model without a known forward pass. */
 export const tourOf = (model: ModelData): TourStop[] => (model.tour as TourStop[]) ?? [];
 
 /** The index of the stop that the address asks for; null if there is none. */

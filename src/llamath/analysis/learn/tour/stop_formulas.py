@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ....core.blocks import MoE
-from ....core.expr import Power
+from ....core.expr import Power, written_factor
 from ...graph.node import Node
 from .stop_places import Placed
 
@@ -98,7 +98,7 @@ def written_scale(node: Node) -> str:
     """Return a factor: √d if the family says that it is the root of the width."""
     factor = node.attributes["factor"]
     is_root = isinstance(factor, Power) and (factor.exponent, factor.factor) == (0.5, 1)
-    return "√d" if is_root and factor.base == node.shape[-1] else f"{float(factor):.4g}"
+    return "√d" if is_root and factor.base == node.shape[-1] else written_factor(factor, 4)
 
 
 def written_router(moe: MoE, logits: str) -> str:

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from ....core.expr import Alias, Expr, product, total, written_floor_div
+from ....core.expr import (
+    Alias,
+    Expr,
+    as_number,
+    ceil_log2,
+    product,
+    total,
+    written_floor_div,
+)
 from ....utils.number_format import format_list
 from ...graph.recorder import Graph, record
 from ...graph.steps import Step
@@ -250,19 +258,20 @@ class _Asking:
 
         vocabulary = Expr.const(study.tree.vocab)
         if name == "token":
-            bits = (int(vocabulary) - 1).bit_length()
+            bits = ceil_log2(vocabulary)
+            less = as_number(bits) - 1
             yield ask(
-                f"How many bits does an id need, so that each of the V = {int(vocabulary):,} "
-                "tokens has one of its own?",
+                f"How many bits does an id need, so that each of the V = {vocabulary:,} tokens has "
+                "one of its own?",
                 bits,
                 "bits",
-                (f"2^{bits - 1} = {1 << (bits - 1):,} ids are fewer than V", bits - 1),
+                (f"2^{less} ids are fewer than V", bits - 1),
                 ("this is the number of tokens; with b bits there are 2ᵇ ids", vocabulary),
             )
         elif name == "embedding":
             width = Expr.const(study.width)
             yield ask(
-                f"How many numbers has the stream after this stop, for T = {TOKENS:,} tokens?",
+                f"How many numbers are in the stream after this stop, for T = {TOKENS:,} tokens?",
                 width * Expr("T", TOKENS),
                 "numbers",
                 ("this is one token", width),
@@ -279,7 +288,7 @@ class _Asking:
             dim = Expr.const(rope.dim)
             yield ask(
                 "How many pairs of numbers turn in one head of q?",
-                dim.exact_div(2) if dim.letters else int(dim) // 2,
+                dim.exact_div(2) if dim.letters else dim // 2,
                 "pairs",
                 ("these are the numbers; two of them turn together", dim),
             )
@@ -352,15 +361,16 @@ class _Asking:
         name, heads = step.name.rpartition(".")[2], self.study.heads or 1
         is_of_pairs = sum("T" in x.letters for x in step.shape) > 1
         if is_of_pairs:
-            sides = [x for x in step.shape if int(x) != 1]
+            sides = [x for x in step.shape if not _is_one(x)]
             answer = product(sides)
             text = (
                 f"How many numbers does the step {name} give in one layer, for T = {TOKENS:,} "
                 "tokens?"
             )
-            mistakes: list[tuple[str, int | None]] = [
-                ("this is one head, and each has its own", TOKENS * TOKENS),
-                ("this is one query, and each of the T tokens has one", answer // TOKENS),
+            tokens = Expr("T", TOKENS)
+            mistakes: list[tuple[str, Expr | None]] = [
+                ("this is one head, and each has its own", tokens * tokens),
+                ("this is one query, and each of the T tokens has one", answer.exact_div(tokens)),
             ]
         else:
             answer = product(_own(step.shape))
@@ -368,8 +378,8 @@ class _Asking:
             table = answer * self.study.tree.vocab if step.kind == "lookup" else None
             mistakes = [
                 ("this is the whole table; a token reads one of its rows", table),
-                ("this is one head", int(answer) // int(heads)),
-                ("these are T tokens", answer * TOKENS),
+                ("this is one head", answer.exact_div(heads)),
+                ("these are T tokens", answer * Expr("T", TOKENS)),
             ]
         reason = _REASONS["pairs" if is_of_pairs else "shape"]
         yield self._ask(stop, "shape", text, _one(answer), "numbers", reason, mistakes)
@@ -393,10 +403,11 @@ class _Asking:
                 return
             text = "How many bytes does one layer cache for each token, in bf16?"
             K, H = self.study.kv_heads, self.study.heads
-            wide = None if K is None or H is None or K == H else int(account.value) // K * H
+            cached = as_number(account.value)
+            wide = None if K is None or H is None or K == H else cached // K * H
             says = f"keys and values of all query heads are kept here; there are {K} KV heads"
-            every = int(self.study.cache(1).value)
-            layers = every // int(account.value)
+            every = as_number(self.study.cache(1).value)
+            layers = every // cached
             together = f"this is the cache of {layers} layers together, as the stop shows it"
             yield self._ask(
                 stop,
@@ -424,7 +435,7 @@ class _Asking:
         account = Account(
             products=tuple(Product(x.name, "flops", (("flops", _of_one(x.flops)),)) for x in steps)
         )
-        mistakes = [("these are T tokens", int(account.value) * TOKENS)]
+        mistakes = [("these are T tokens", account.value * TOKENS)]
         reason = _REASONS["products" if is_product else "conv" if stop.name == "conv" else "flops"]
         yield self._ask(stop, "flops", text, account, "FLOPs", reason, mistakes)
 
@@ -433,9 +444,9 @@ class _Asking:
         latent = self.study.latent
         if latent is None or stop.name not in ("scores", "mix"):
             return ""
-        size = f"r = {int(latent.kv_lora_rank)}"
+        size = f"r = {latent.kv_lora_rank}"
         if stop.name == "scores" and latent.rope_dim:
-            size += f" and p = {int(latent.rope_dim)}"
+            size += f" and p = {latent.rope_dim}"
         return f" Decoding meets the cached {size} numbers of each token in every head."
 
 
@@ -467,7 +478,12 @@ def _shows(stage: WalkthroughStage, place: str) -> bool:
 
 def _own(shape: Iterable[Expr]) -> Sequence[Expr]:
     """Return the sides that are not of the tokens or the batch."""
-    return [x for x in shape if int(x) != 1 and "T" not in x.letters]
+    return [x for x in shape if not _is_one(x) and "T" not in x.letters]
+
+
+def _is_one(x: Expr) -> bool:
+    """Whether a side is left out of a product: not a dimension that happens to be 1."""
+    return x == 1 and not x.letters
 
 
 def _keys_read(steps: Sequence[Step]) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from ....core.tree import LETTERS
 from ....model import FamilyModel
 from ....utils.errors import LlamathError
 from ....utils.number_format import group_digits
+from ....utils.number_marks import own_text, unmarked
 from ....utils.record_type import Record
 from ...code.code_file import FileLine
 from ...code.code_report import write_code
@@ -19,7 +21,8 @@ from ...graph.steps import Step
 from ...graph.walkthrough import WalkthroughStage, walkthrough
 from ..study import ModelStudy
 from .stop_places import OTHER, Placed, place_steps, place_weight
-from .stop_texts import STOP_TEXTS, StopText, TourFacts
+from .stop_text import StopText, TourFacts
+from .stop_texts import STOP_TEXTS
 
 _TOKENS = 3
 """The tokens of the recorded pass; its shapes hold for any number T."""
@@ -45,7 +48,7 @@ class StepShape(Record):
 
 
 class CodeLine(Record):
-    """A line of the file that `llamath code` writes."""
+    """A line of the file that `llamath code` writes, without shapes in numbers."""
 
     line: int
     text: str
@@ -77,13 +80,14 @@ class Stop(Record):
     @property
     def symbols(self) -> str:
         """What the stop adds, in letters; empty if that is too long to be read."""
-        return self.adds.symbols if len(self.adds.symbols) <= _MAX_FORMULA else ""
+        symbols = self.adds.symbols
+        return symbols if len(own_text(symbols)) <= _MAX_FORMULA else ""
 
     @property
     def numbers(self) -> str:
         """What the stop adds, in numbers; empty if that is too long to be read."""
         numbers = group_digits(self.adds.numbers)
-        return numbers if len(numbers) <= _MAX_FORMULA else ""
+        return numbers if len(own_text(numbers)) <= _MAX_FORMULA else ""
 
     @property
     def sum(self) -> str:
@@ -229,7 +233,7 @@ def _shapes(here: Sequence[Placed]) -> Iterator[StepShape]:
             name=x.step.name,
             letters=", ".join(_of_one_sequence(y.symbol) for y in dims),
             numbers=", ".join(
-                _of_one_sequence(y.symbol) if y.variables else f"{int(y):,}" for y in dims
+                _of_one_sequence(y.symbol) if y.variables else f"{y:,}" for y in dims
             ),
         )
 
@@ -307,9 +311,22 @@ def _patterns(sections: Iterable[Section]) -> set[str]:
 
 def _lines_of(model: FamilyModel) -> tuple[FileLine, ...]:
     try:
-        return write_code(model).code
+        with unmarked():
+            return write_code(model).code
     except LlamathError:
         return ()
+
+
+_SIZES = re.compile(
+    r" = [(\[][^)\]]*[)\]]|(?:, )?\d[\d,]*(?: [×+] \d[\d,]*)* parameters",
+)
+
+
+def _without_sizes(text: str) -> str:
+    """Return a line whose comment has shapes in letters alone, as the stop has them in numbers."""
+    code, mark, comment = text.partition("  # ")
+    comment = _SIZES.sub("", comment)
+    return f"{code}{mark}{comment}" if comment else code.rstrip()
 
 
 def _code(
@@ -327,7 +344,7 @@ def _code(
     left_out = shown[1 : 2 + len(shown) - _MAX_LINES] if len(shown) > _MAX_LINES else []
     for i in shown:
         if i not in left_out:
-            yield CodeLine(line=i + 1, text=lines[i].text)
+            yield CodeLine(line=i + 1, text=_without_sizes(lines[i].text))
         elif i == left_out[0]:
             text = lines[i].text
             yield CodeLine(line=i + 1, text=f"{text[: len(text) - len(text.lstrip())]}…")

@@ -16,6 +16,7 @@ from ....analysis.learn.tour.tour import Tour, tour_of
 from ....embedded import path as embedded_path
 from ....loading import load_family
 from ....utils.number_format import short_count
+from ....utils.number_marks import unmarked
 from .example_numbers import list_numbers, percent, short, softmax
 from .worked_steps import kind_of, worked_steps
 
@@ -57,7 +58,8 @@ _NO_SUCH_KIND = "as the bundled model has no step of this kind"
 @cache
 def bundled_tables() -> Mapping[str, Table]:
     """Return what the steps computed in the bundled model, by their stops."""
-    size = short_count(load_family(embedded_path()).parameters.total)
+    with unmarked():
+        size = short_count(load_family(embedded_path()).parameters.total)
     found = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
     model = f"the bundled model of {size} parameters, at {_shown(found['tokens'][-1])}"
     return {name: {"in": model, **_table(*x)} for name, x in _Example(found).stops().items()}
@@ -66,8 +68,9 @@ def bundled_tables() -> Mapping[str, Table]:
 @cache
 def bundled_kinds() -> Mapping[str, str]:
     """Return what the stops of the bundled model compute."""
-    stops = tour_of(load_family(embedded_path()), code=False).stops
-    return {x.name: kind_of(x) for x in stops}
+    with unmarked():  # its dimensions are those of another model
+        stops = tour_of(load_family(embedded_path()), code=False).stops
+        return {x.name: kind_of(x) for x in stops}
 
 
 def _table(says: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ....analysis.learn.tour.stop_places import OTHER
 from ....analysis.learn.tour.tour import Stop
+from ....utils.number_marks import own_text
 from .example_numbers import list_numbers, percent, short, softmax
 
 _SHOWN = 4
@@ -67,9 +68,9 @@ def leaf(name: str) -> str:
 
 def kind_of(stop: Stop) -> str:
     """Return what is computed at a stop, without dimensions."""
-    title = stop.title.partition(",")[0]
-    beside = stop.formula if stop.name in _BESIDE_FORMULA else ""
-    rule = stop.what.partition("chosen:")[2] if stop.name == "router" else ""
+    title = own_text(stop.title).partition(",")[0]
+    beside = own_text(stop.formula) if stop.name in _BESIDE_FORMULA else ""
+    rule = own_text(stop.what).partition("chosen:")[2] if stop.name == "router" else ""
     if stop.name in _RULES:
         rule = " ".join(x for x in _RULES[stop.name] if x in stop.formula)
     says = re.sub(_BIASES, "", f"{title} {beside} {rule}").replace("swish", "silu")
