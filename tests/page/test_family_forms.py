@@ -140,7 +140,7 @@ def test_page_sizes_configs_of_all_families(
 
 
 def test_forms_are_small_in_a_page() -> None:
-    assert len(compressed_json(family_forms())) <= 52_000
+    assert len(compressed_json(family_forms())) <= 90_000
 
 
 def test_traced_numbers_keep_derivations_and_decisions() -> None:

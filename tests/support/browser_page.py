@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from .chromium import CHROMIUM, HANG_MS, NO_CHROMIUM, launch_chromium
-from .json_columns import from_columns
 
 PAGE_TEST_FUNCTIONS = """(() => {
 globalThis.pwned = () => { throw new Error("pwned"); };
@@ -114,9 +113,8 @@ def page_data(text: str) -> dict[str, Any]:
     """Return the data of a page."""
     found = re.search('id="data">([^<]*)</script>', text)
     assert found is not None
-    columns, apart = json.loads(zlib.decompress(b64decode(found[1])))
-    data: dict[str, Any] = from_columns(columns)
-    return data | {name: from_columns(x) for name, x in apart.items()}
+    data: dict[str, Any] = json.loads(zlib.decompress(b64decode(found[1])))
+    return data
 
 
 def new_context(browser: Any, **how: Any) -> Any:

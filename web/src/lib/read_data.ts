@@ -1,6 +1,5 @@
-// The data in the page: JSON in columns, compressed and in base64, as
-// src/llamath/web/server/page_html.py writes it.
-import { fromColumns } from "./json_columns";
+// The data in the page: JSON, compressed and in base64, as src/llamath/web/server/page_html.py
+// writes it.
 
 export function bytesOfBase64(text: string): Uint8Array<ArrayBuffer> {
 	const binary = atob(text);
@@ -23,19 +22,8 @@ function inflate(text: string): Response {
 export const decompressBytes = async (text: string): Promise<Uint8Array<ArrayBuffer>> =>
 	new Uint8Array(await inflate(text).arrayBuffer());
 
-type Columns = Parameters<typeof fromColumns>[0];
-
-/** The value of compressed JSON; what is in columns apart is read when it is asked for. */
-export async function decompress(text: string): Promise<unknown> {
-	const [columns, apart] = (await inflate(text).json()) as [Columns, Record<string, Columns>];
-	const value = fromColumns(columns) as object;
-	for (const [name, own] of Object.entries(apart)) {
-		let found: unknown;
-		const get = () => (found ??= fromColumns(own));
-		Object.defineProperty(value, name, { get, enumerable: true });
-	}
-	return value;
-}
+/** The value of compressed JSON. */
+export const decompress = (text: string): Promise<unknown> => inflate(text).json();
 
 /** The data of the page: its own, or of a config that a script before this one has opened. */
 export const readData = async (): Promise<unknown> =>

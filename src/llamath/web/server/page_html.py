@@ -14,11 +14,9 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ...core.expr import Json
 from ...model import FamilyModel
 from ...render.svg.poster.poster_svg import FORMATS, PREVIEW
 from ..without_script import model_without_script
-from .json_columns import in_columns
 
 if TYPE_CHECKING:
     from ..page_data.live.live_data import LiveParts
@@ -33,8 +31,6 @@ ICON = (
 )
 """The mark of the header, on paper: it is in the page, so that nothing is asked for."""
 _SHARED_SCRIPT, _SHARED_STYLE = "page_shared.js", "page.css"
-_forms: tuple[Any, Json] | None = None
-"""The forms of families that were last written, and their columns."""
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 
 
@@ -205,24 +201,12 @@ def compressed_data(data: Mapping[str, Any]) -> str:
     )
 
 
-def compressed_json(data: Mapping[str, Any]) -> str:
-    """Return JSON in columns as the browser decompresses it (`DecompressionStream("deflate")`), in
-    base64: no HTML parser finds anything in it. Forms of families have columns of their own, which
-    the page reads when they are asked for.
+def compressed_json(data: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Return JSON as the browser decompresses it (`DecompressionStream("deflate")`), in base64:
+    no HTML parser finds anything in it.
     """
-    apart = {name: x for name, x in data.items() if name == "known"}
-    own = {name: x for name, x in data.items() if name not in apart}
-    written = [in_columns(own), {name: _forms_in_columns(x) for name, x in apart.items()}]
-    text = json.dumps(written, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return _compressed(text.encode())
-
-
-def _forms_in_columns(forms: Any) -> Json:
-    """Return the forms of families in columns, which are the same for all pages."""
-    global _forms
-    if _forms is None or _forms[0] is not forms:
-        _forms = forms, in_columns(forms)
-    return _forms[1]
 
 
 def _compressed(content: bytes) -> str:
