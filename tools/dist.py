@@ -4,8 +4,8 @@ engine, bills of materials, notes, a Homebrew formula, and signed sums.
 Each is built twice and under different circumstances, and both must have the same bytes; zig
 compiles the engine for each machine. A bill of materials is CycloneDX 1.6 JSON: the wheel with its
 sha256 sum and what is in it. Of llamath these are the bundled model, the packages in the page's
-scripts (preact, dagre and what they contain), the compiler whose libraries are in the engine of
-pages, and the packages that the wheel and its extras need, with the versions, sums and licenses of
+scripts (preact and what it contains), the compiler whose libraries are in the engine of pages, and
+the packages that the wheel and its extras need, with the versions, sums and licenses of
 requirements/extras.txt; of llamath-native, the C++ runtime that is linked into it.
 """
 

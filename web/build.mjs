@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { build } from "esbuild";
+import { minify } from "terser";
 
 const here = import.meta.dirname;
 const target = join(here, "../src/llamath/web/static");
@@ -95,23 +96,6 @@ function notices(names) {
 	return comment;
 }
 
-/**
- * dagre's module offers the algorithms of graphlib as an object, by calls that no bundler drops; a
- * layout needs two of them.
- */
-const layoutAlone = {
-	name: "layout alone",
-	setup: ({ onLoad }) =>
-		onLoad({ filter: /dagre\.esm\.js$/ }, ({ path }) => {
-			const text = readFileSync(path, "utf8");
-			const offers = /[\w$]+\([\w$]+,\{(Graph|CycleException):\(\)=>[^{}]*\}\);/g;
-			if (text.match(offers)?.length !== 2) throw new Error(`${path}: look at its exports`);
-			const needed = /(pre|post)order:\(\)=>[\w$]+/g;
-			const without = (call) => call.replace(/\{.*\}/, `{${call.match(needed) ?? ""}}`);
-			return { contents: text.replace(offers, without) };
-		}),
-};
-
 const bundled = (entries, options) =>
 	build({
 		absWorkingDir: here,
@@ -124,7 +108,6 @@ const bundled = (entries, options) =>
 		legalComments: "none",
 		jsx: "automatic",
 		jsxImportSource: "preact",
-		plugins: [layoutAlone],
 		outdir: target,
 		write: false,
 		metafile: true,
@@ -169,27 +152,39 @@ function ownScript(text) {
 	return `${BEGIN}const{${fields}}=await LLAMATH_PAGE;${rest}${END}\n`;
 }
 
+/** A script with names that compress: the same ones in all functions, which esbuild does not choose. */
+async function renamed(text) {
+	const format = { ascii_only: true, comments: false };
+	return `${(await minify(text, { compress: false, ecma: 2020, format })).code}\n`;
+}
+
 const files = new Map();
-const add = (name, text, packages) =>
-	files.set(name, packages.length ? notices(packages) + text : text);
+async function add(name, text, packages) {
+	const short = name.endsWith(".js") ? await renamed(text) : text;
+	files.set(name, packages.length ? notices(packages) + short : short);
+}
 
 const pages = [...outputs(await bundled(PAGES, { splitting: true, chunkNames: "page_shared" }))];
 const shared = pages.filter(([name]) => name.startsWith("page_shared"));
 if (shared.length !== 1) throw new Error(`pages share ${shared.length} chunks instead of one`);
 const style = pages.find(([name]) => name === "page.css")[1];
 for (const [name, text, packages] of pages) {
-	if (name.startsWith("page_shared")) add(name, sharedScript(text), packages);
-	else if (name.endsWith(".js")) add(name, ownScript(text), packages);
+	if (name.startsWith("page_shared")) await add(name, sharedScript(text), packages);
+	else if (name.endsWith(".js")) await add(name, ownScript(text), packages);
 	else {
 		if (!text.startsWith(style)) throw new Error(`${name} does not begin with page.css`);
-		add(name, `${name === "page.css" ? text : text.slice(style.length).trimStart()}\n`, []);
+		await add(
+			name,
+			`${name === "page.css" ? text : text.slice(style.length).trimStart()}\n`,
+			[],
+		);
 	}
 }
 const others = await bundled(OTHERS, {
 	banner: { js: `"use strict";${BEGIN}` },
 	footer: { js: END },
 });
-for (const [name, text, packages] of outputs(others)) add(name, `${text}\n`, packages);
+for (const [name, text, packages] of outputs(others)) await add(name, `${text}\n`, packages);
 files.set("sources.sha256", `${sourceDigest()}\n`);
 
 if (process.argv.includes("--check")) {

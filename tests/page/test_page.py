@@ -235,14 +235,14 @@ def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
     """The budget of a page, and of one with two models, as a file and as a web server sends it."""
     pairs = PAIRS if request.config.getoption("--all") else PAIRS[:1]
     for slugs, most, most_sent in (
-        ("llama-3-8b", 674_000, 307_500),
-        ("deepseek-v3", 702_000, 328_000),
-        *((x, 854_000, 429_000) for x in pairs),
+        ("llama-3-8b", 636_000, 287_600),
+        ("deepseek-v3", 664_500, 308_200),
+        *((x, 822_000, 412_500) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
         assert len(page) <= most, slugs
         sent = len(gzip.compress(page, 9))
-        # of these, 900 are the licenses of the packages in the script, and 3,500 the posters of each model
+        # of these, 600 are the licenses of the packages in the script, and 3,500 the posters of each model
         assert sent <= most_sent, slugs
 
 

@@ -1,1 +1,1 @@
-(async()=>{const{$a:r}=await LLAMATH_PAGE;r();})();
+(async()=>{const{$a:a}=await LLAMATH_PAGE;a()})();

@@ -12,7 +12,7 @@ const LANE = 9;
 const PASS = 12;
 const LINE = 15;
 /** The gap between the stream and the first or last part. */
-const END_GAP = 12;
+export const END_GAP = 12;
 
 type Tree =
 	| { kind: "part"; id: string }
@@ -112,10 +112,40 @@ const isLong = (x: Tree) => x.kind === "series";
 /** The measured nodes of a branch. */
 export type Specs = ReadonlyMap<string, Spec>;
 
-/** A branch that is composed; its parts have no sizes yet. */
-interface Composition {
+/** A branch whose parts have no sizes yet. */
+export interface Composition {
 	sizeOf: (specs: Specs) => { width: number; height: number };
 	lay: (specs: Specs) => BranchLayout;
+}
+
+/** The edges of what is drawn of a node. */
+export type EdgesOf = (placed: Placed) => { left: number; right: number };
+
+/** Where a wire begins or ends at a node; `all` are those into it, in the order of their lanes. */
+export function wireEnd(
+	node: Placed | undefined,
+	at: Point,
+	from: string,
+	isStart: boolean,
+	isDown: boolean,
+	edgesOf: EdgesOf,
+	all: readonly string[] = [],
+): Point {
+	if (!node) return at;
+	if (isStart)
+		return isDown
+			? [node.x + node.portX, node.y + node.h]
+			: [edgesOf(node).right, node.y + node.portY];
+	const own = node.entries?.at.get(from.slice(3));
+	if (own) return [node.x + own[0], node.y + own[1]];
+	const { others } = node.entries ?? {};
+	if (others) {
+		const rest = all.filter((x) => !node.entries!.at.has(x.slice(3)));
+		const t = (rest.indexOf(from) + 1) / (rest.length + 1);
+		const [a, b] = others;
+		return [node.x + a[0] + (b[0] - a[0]) * t, node.y + a[1] + (b[1] - a[1]) * t];
+	}
+	return isDown ? [node.x + node.portX, node.y - 1] : [edgesOf(node).left, node.y + node.portY];
 }
 
 const trees = new WeakMap<Branch, Tree | null>();
@@ -129,7 +159,7 @@ export function composeBranch(
 	labelOf: (from: PlateNode, to: PlateNode) => string,
 	/** Whether the label of a wire takes lines instead of width. */
 	isSlim: boolean,
-	edgesOf: (placed: Placed) => { left: number; right: number },
+	edgesOf: EdgesOf,
 	/** The width beyond which lanes stand below each other, outer ones first, and how many may. */
 	[most, stacks]: [number, number],
 ): Composition | null {
@@ -326,8 +356,8 @@ export function composeBranch(
 			return isDown ? node.x + node.portX : node.y + node.portY;
 		};
 		const wires = named.map(([from, to]) => {
-			const start = endOf(placed.get(from), points.get(from)!, from, true);
-			const stop = endOf(placed.get(to), points.get(to)!, from, false, entrants(to));
+			const start = endOf(from, from, true);
+			const stop = endOf(to, from, false, entrants(to));
 			const own = wiresAt.get(`${from} ${to}`);
 			const lanes = around.get(`${from} ${to}`) ?? [];
 			const outside = (list: Lanes[], id: string) =>
@@ -407,37 +437,15 @@ export function composeBranch(
 			};
 		});
 
+		function endOf(id: string, from: string, isStart: boolean, all?: string[]): Point {
+			return wireEnd(placed.get(id), points.get(id)!, from, isStart, isDown, edgesOf, all);
+		}
 		/** The wires into a part, in the order of their lanes. */
 		function entrants(to: string): string[] {
 			return named
 				.filter((x) => x[1] === to)
 				.map((x) => x[0])
 				.sort((a, b) => lineOf(a, to) - lineOf(b, to));
-		}
-		function endOf(
-			node: Placed | undefined,
-			at: Point,
-			from: string,
-			isStart: boolean,
-			all: string[] = [],
-		): Point {
-			if (!node) return at;
-			if (isStart)
-				return isDown
-					? [node.x + node.portX, node.y + node.h]
-					: [edgesOf(node).right, node.y + node.portY];
-			const own = node.entries?.at.get(from.slice(3));
-			if (own) return [node.x + own[0], node.y + own[1]];
-			const { others } = node.entries ?? {};
-			if (others) {
-				const rest = all.filter((x) => !node.entries!.at.has(x.slice(3)));
-				const t = (rest.indexOf(from) + 1) / (rest.length + 1);
-				const [a, b] = others;
-				return [node.x + a[0] + (b[0] - a[0]) * t, node.y + a[1] + (b[1] - a[1]) * t];
-			}
-			return isDown
-				? [node.x + node.portX, node.y - 1]
-				: [edgesOf(node).left, node.y + node.portY];
 		}
 		const ends = (prefix: string) =>
 			new Map(

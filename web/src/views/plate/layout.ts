@@ -1,6 +1,5 @@
 // Places the nodes of a layer: each branch composed of what is in series and in parallel, or, where
-// it is not, by dagre; the branches along the residual stream, which runs straight.
-import { Graph, layout as solve } from "@dagrejs/dagre";
+// it is not, in ranks; the branches along the residual stream, which runs straight.
 import { composeBranch, END, type Specs } from "./compose";
 import type { Branch, Contracted, Matrix, PlateNode } from "./contract";
 import { notation } from "../../lib/expressions";
@@ -13,6 +12,7 @@ import {
 	type Spec,
 } from "./measure";
 import { matrixShape } from "./plate_model";
+import { rankBranch } from "./ranks";
 
 export type Point = readonly [x: number, y: number];
 
@@ -105,157 +105,6 @@ export interface BranchLayout {
 	outs: Map<string, Point>;
 	width: number;
 	height: number;
-}
-
-interface Solved {
-	graph: Graph;
-	ins: Set<string>;
-	outs: Set<string>;
-}
-/** What dagre has placed: a window that changes its size asks for the same again and again. */
-const solved = new Map<string, Solved>();
-const MOST_SOLVED = 400;
-
-function solveGraph(
-	edges: [string, string][],
-	stream: Set<string>,
-	isDown: boolean,
-	gaps: [number, number],
-	specs: Specs,
-): Solved {
-	const sizes = [...specs].map(([id, { w, h }]) => [id, w, h]);
-	const key = JSON.stringify([edges, [...stream], isDown, gaps, sizes]);
-	const known = solved.get(key);
-	if (known) return known;
-	const graph = new Graph({ multigraph: false });
-	graph.setGraph({
-		rankdir: isDown ? "TB" : "LR",
-		nodesep: gaps[0],
-		ranksep: gaps[1],
-		marginx: 0,
-		marginy: 0,
-		edgesep: 10,
-	});
-	graph.setDefaultEdgeLabel(() => ({}));
-	// dagre keeps nodes in plain objects: with a prefix, no name is a property that every object
-	// has
-	for (const [id, spec] of specs) graph.setNode(`at ${id}`, { width: spec.w, height: spec.h });
-	const [ins, outs] = [new Set<string>(), new Set<string>()];
-	for (const [from, to] of edges) {
-		const a = stream.has(from) ? `in ${from}` : `at ${from}`;
-		const b = stream.has(to) ? `out ${to}` : `at ${to}`;
-		if (stream.has(from)) ins.add(from);
-		if (stream.has(to)) outs.add(to);
-		for (const id of [a, b])
-			if (!graph.hasNode(id)) graph.setNode(id, { width: END, height: END });
-		graph.setEdge(a, b, { weight: stream.has(from) || stream.has(to) ? 2 : 1 });
-	}
-	solve(graph);
-	if (solved.size === MOST_SOLVED) solved.clear();
-	const found = { graph, ins, outs };
-	solved.set(key, found);
-	return found;
-}
-
-/** The layout of a branch that is not composed. */
-function solveBranch(
-	edges: [string, string][],
-	stream: Set<string>,
-	isDown: boolean,
-	gaps: [number, number],
-	specs: Specs,
-): BranchLayout {
-	const { graph, ins, outs } = solveGraph(edges, stream, isDown, gaps, specs);
-	const place = (id: string) =>
-		graph.node(id) as { x: number; y: number; width: number; height: number };
-	const placed = [...specs].map(([id, spec]) => ({
-		...spec,
-		x: place(`at ${id}`).x - spec.w / 2,
-		y: place(`at ${id}`).y - spec.h / 2,
-	}));
-	const byId = new Map(placed.map((x) => [`at ${x.node.id}`, x]));
-	const end = (id: string, isStart: boolean): Point => {
-		const node = byId.get(id);
-		if (!node) return [place(id).x, place(id).y];
-		if (isDown) return [node.x + node.w / 2, isStart ? node.y + node.h : node.y - 1];
-		return [isStart ? rightOf(node) : leftOf(node), node.y + node.portY];
-	};
-	// a branch leaves and meets the stream at the height of its only node there
-	const level = (id: string, neighbours: string[], isStart: boolean) => {
-		if (neighbours.length !== 1) return;
-		const [x, y] = end(neighbours[0]!, isStart);
-		Object.assign(place(id), isDown ? { x } : { y });
-	};
-	for (const name of ins) level(`in ${name}`, graph.successors(`in ${name}`) as string[], false);
-	for (const name of outs)
-		level(`out ${name}`, graph.predecessors(`out ${name}`) as string[], true);
-	// beside labels and nodes of its rank, a wire keeps its distance from them: half the extent of
-	// the widest node there
-	const [axis, extent] = isDown ? (["y", "height"] as const) : (["x", "width"] as const);
-	const ranked = [...specs.keys()].map((id) => place(`at ${id}`));
-	const half = (centre: number) =>
-		Math.max(
-			0,
-			...ranked.filter((n) => Math.abs(n[axis] - centre) < 1).map((n) => n[extent] / 2),
-		);
-	const past = ([x, y]: Point): Point[] => {
-		const room = half(isDown ? y : x);
-		if (!room) return [[x, y]];
-		return isDown
-			? [
-					[x, y - room],
-					[x, y + room],
-				]
-			: [
-					[x - room, y],
-					[x + room, y],
-				];
-	};
-	const beside = (id: string, [x, y]: Point, isStart: boolean): Point[] => {
-		if (isDown || !byId.has(id)) return [];
-		const centre = place(id).x;
-		const edge = isStart ? centre + half(centre) : centre - half(centre);
-		return Math.abs(edge - x) < 3 ? [] : [[edge, y]];
-	};
-	const wires = graph.edges().map((edge: { v: string; w: string }) => {
-		const middle = ((graph.edge(edge) as { points: { x: number; y: number }[] }).points ?? [])
-			.slice(1, -1)
-			.flatMap((p) => past([p.x, p.y]));
-		const [a, b] = [end(edge.v, true), end(edge.w, false)];
-		const [start, stop] = [
-			[a, ...beside(edge.v, a, true)],
-			[...beside(edge.w, b, false), b],
-		];
-		const along = (p: Point) => (isDown ? p[1] : p[0]);
-		const between =
-			middle.length > 1
-				? middle.filter(
-						(p) =>
-							along(p) > along(start.at(-1)!) + 8 && along(p) < along(stop[0]!) - 8,
-					)
-				: [];
-		return {
-			from: edge.v.replace(/^(in|at) /, ""),
-			to: edge.w.replace(/^(out|at) /, ""),
-			points: [...start, ...between, ...stop],
-		};
-	});
-	const size = graph.graph() as { width: number; height: number };
-	const points = (names: Set<string>, prefix: string) =>
-		new Map(
-			[...names].map((x): [string, Point] => [
-				x,
-				[place(`${prefix} ${x}`).x, place(`${prefix} ${x}`).y],
-			]),
-		);
-	return {
-		nodes: placed,
-		wires,
-		ins: points(ins, "in"),
-		outs: points(outs, "out"),
-		width: Math.ceil(size.width || 0),
-		height: Math.ceil(size.height || 0),
-	};
 }
 
 /** What passes beside other parts from one to another. */
@@ -506,9 +355,9 @@ function layBranch(
 	room: number,
 	stacks: number,
 ): BranchLayout {
-	const { nodes, edges } = branch;
+	const { nodes } = branch;
 	const isDown = isDownward(mode);
-	const solve = (specs: Specs) => solveBranch(edges, stream, isDown, gaps, specs);
+	const edgesOf = (x: Placed) => ({ left: leftOf(x), right: rightOf(x) });
 	const composedWith = (gap: number) =>
 		composeBranch(
 			branch,
@@ -517,11 +366,10 @@ function layBranch(
 			[gaps[0], gap],
 			(from, to) => laneLabel(from, to, options.letters),
 			mode === "narrow rows",
-			(x) => ({ left: leftOf(x), right: rightOf(x) }),
+			edgesOf,
 			[room, stacks],
-		);
-	const composed = composedWith(gaps[1]);
-	const composition = composed ?? { sizeOf: solve, lay: solve };
+		) ?? rankBranch(branch, stream, isDown, [gaps[0], gap], edgesOf);
+	const composition = composedWith(gaps[1]);
 	let specs: Specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
 	if (!mode.endsWith("rows")) return composition.lay(specs);
 	let best = composition.sizeOf(specs);
@@ -539,8 +387,8 @@ function layBranch(
 	for (const x of [places[0]!, places[2]!]) tryWith(x);
 	for (const { id } of matrices) for (const x of places) tryWith([[id, x.get(id)!]]);
 	let widest = composition;
-	for (let gap = gaps[1] + 4; composed && gap <= WIDEST_GAP; gap += 4) {
-		const wider = composedWith(gap)!;
+	for (let gap = gaps[1] + 4; gap <= WIDEST_GAP; gap += 4) {
+		const wider = composedWith(gap);
 		if (wider.sizeOf(specs).width > room) break;
 		widest = wider;
 	}
