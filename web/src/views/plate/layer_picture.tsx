@@ -9,7 +9,7 @@ import { LitSteps } from "../tour/tour_stops";
 import { isField, LayerFields, useIsOpen } from "../quiz/fields";
 import { AskingOf } from "../quiz/quiz_data";
 import { contract, type PlateNode } from "./contract";
-import { layoutLayer, path, type LayerLayout, type Placed, type Wire } from "./layout";
+import { layoutLayer, path, rightOf, type LayerLayout, type Placed, type Wire } from "./layout";
 import { groupOf, KEY_WIDTH, SHOWN_HEADS, type Comparison, type Label } from "./measure";
 import { fill, textOn, tint, type Stage } from "./plate_model";
 
@@ -138,8 +138,12 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 						}
 					/>
 				))}
-				{layout.stream && (
+				{layout.stream ? (
 					<Stream layout={layout} active={active} stage={stage} letters={props.letters} />
+				) : (
+					stage.name === "embedding" && (
+						<StreamBegins layout={layout} stage={stage} letters={props.letters} />
+					)
 				)}
 				{live?.ofStream(layout)}
 				{order.map((x, i) => (
@@ -319,6 +323,38 @@ function Stream({
 					</g>
 				);
 			})}
+		</g>
+	);
+}
+
+/** The residual stream where it begins: at what the embedding gives, and on to the layers. */
+function StreamBegins({
+	layout,
+	stage,
+	letters,
+}: {
+	layout: LayerLayout;
+	stage: Stage;
+	letters: boolean;
+}) {
+	const name = stage.steps.at(-1)!.name;
+	const last = layout.nodes.find((x) => x.node.steps.some((y) => y.name === name));
+	if (!last || layout.isVertical) return null;
+	const [x, y] = [rightOf(last), last.y + last.portY];
+	const label = `residual stream, ${notation(stage.steps.at(-1)!.shape.at(-1)!, {}, letters)} wide`;
+	if (layout.width - x < textWidth(label) + 40) return null;
+	return (
+		<g>
+			<path
+				class="stream"
+				d={path([
+					[x, y],
+					[layout.width, y],
+				])}
+			/>
+			<text class="muted haloed" x={layout.width - 4} y={y - 14} text-anchor="end">
+				{label}
+			</text>
 		</g>
 	);
 }

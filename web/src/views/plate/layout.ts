@@ -130,7 +130,7 @@ function leftOf(node: Placed): number {
 		1
 	);
 }
-function rightOf(node: Placed): number {
+export function rightOf(node: Placed): number {
 	if (node.circle && !(node.boxes.length && node.circle.x < node.boxes.at(-1)!.x))
 		return node.x + node.circle.x + 12;
 	if (node.experts) return node.x + node.w - node.experts.x;
