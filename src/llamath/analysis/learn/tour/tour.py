@@ -326,7 +326,7 @@ def _without_sizes(text: str) -> str:
     """Return a line whose comment has shapes in letters alone, as the stop has them in numbers."""
     code, mark, comment = text.partition("  # ")
     comment = _SIZES.sub("", comment)
-    return f"{code}{mark}{comment}" if comment else code.rstrip()
+    return f"{code.rstrip()}{mark}{comment}" if comment else code.rstrip()
 
 
 def _code(
