@@ -54,12 +54,16 @@ def once_in_a_run(name: str, make: Callable[[], Any]) -> Any:
 
 @contextmanager
 def made_once() -> Iterator[None]:
-    """Make the data of each model of the catalog once in a run."""
+    """Make the data of each model of the catalog once in a run; those of others without their
+    variants, each of which takes as long again.
+    """
     make = page_data._model
 
     def found(model: FamilyModel) -> dict[str, Any]:
         if model.preset is None or model != model_of(model.preset.slug):
-            return make(model)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(page_data, "template_variants", lambda *_: iter(()))
+                return make(model)
         data: dict[str, Any] = once_in_a_run(f"page-data-{model.preset.slug}", lambda: make(model))
         return data
 
@@ -75,13 +79,8 @@ def data_of(*slugs: str) -> dict[str, Any]:
 
 
 def own_data(model: FamilyModel) -> dict[str, Any]:
-    """Return the data of a model as the page makes them, without those of its variants, each of
-    which takes as long again.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        if model.preset is None or model != model_of(model.preset.slug):  # those are shared
-            patch.setattr(page_data, "template_variants", lambda *_: iter(()))
-        (data,) = as_made(build_page_data([model]))["models"]
+    """Return the data of a model as the page makes them."""
+    (data,) = as_made(build_page_data([model]))["models"]
     return data
 
 
