@@ -92,6 +92,26 @@ def test_a_rounded_answer_stands_for_what_rounds_to_it() -> None:
         assert not check_answer(total, text), text
 
 
+CHANCE = {
+    "H·h·d": "Right.",
+    "d²": "Right.",  # d = H·h is usual
+    "32·h·d": "Right.",  # 32 may be H
+    "L·h·d": "Not right: the number is right, but only because L = H here; ",
+    "4·K·h·d": "Right.",  # four queries share a key
+    "V·L·h·d/V": "Not right: the number is right, but only because L = H here; ",
+    "L·h·L·h": "Not right: the number is right, but only because L = H here; ",
+    "L·K·h": "Not right.",  # of no mistake, though its number is one
+}
+
+
+@pytest.mark.parametrize("text", CHANCE)
+def test_a_formula_is_not_right_by_chance(text: str) -> None:
+    """In Llama 3 8B there are as many layers as heads."""
+    found = check_answer(exercise("llama-3-8b", "matrix/attn.q"), text)
+    assert found.verdict.startswith(CHANCE[text]), found.verdict
+    assert bool(found) == (CHANCE[text] == "Right.")
+
+
 # the course
 
 

@@ -84,7 +84,8 @@ def test_lines_of_stops_stand_in_the_generated_file(name: str) -> None:
             whole = lines[x.line - 1].text
             assert x.text.strip() and whole.startswith(x.text.partition("  # ")[0])
             has_sizes = re.search(r"  # .*( = [\[(]|\d parameters)", x.text)
-            assert not has_sizes and (x.text == whole or re.search(r"  # .*\d", whole)), x.text
+            as_written = re.sub(r" +  # ", "  # ", whole)  # without the room of left-out shapes
+            assert not has_sizes and (x.text == as_written or re.search(r"  # .*\d", whole)), x.text
         if stop.name in (
             "rope",
             "scores",

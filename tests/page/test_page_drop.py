@@ -830,7 +830,7 @@ ANSWERS = {
     ),
     "cut.safetensors": (safetensors_file('{"w":' + entry() + "}", 7), "the file is 9 bytes short"),
     "empty.gguf": (b"", "it is an empty file"),
-    "broken.json": (b'{"a": 1,\n "b"', "expected : at line 2 column 5, found its end"),
+    "broken.json": (b'{"a": 1,\n "b"', "expected : at line 2 column 5, found the end of the file"),
     "picture.json": (b"\x89PNG\r\n\x1a\n", "it is a picture, not JSON"),
 }
 

@@ -138,7 +138,7 @@ def test_shares_of_keys_are_those_of_the_engine(stop: str) -> None:
         numbers, shape = session.attention(weights[-1 if model == "Kimi Linear" else 0].op, 3)
         first = list(numbers)[-shape[-2] * shape[-1] :][: len(IDS)]
         shown = [
-            0 if y[-1] == "masked" else float(y[-1].split()[1 if y[-1][0] == "<" else 0])
+            0 if y[-1] == "masked" else float(y[-1].strip("<%"))
             for y in _table(model, stop, kept()[model][stop])["rows"]
         ]
         assert shown[: len(IDS)] == pytest.approx([100 * y for y in first], abs=0.6), model

@@ -59,6 +59,63 @@ function distance({ scaled, half, unit, digits }: Answer, answer: bigint): strin
 		: `${threeDigits(ratio)} times too ${side}`;
 }
 
+/** What is typed, at the letters of the model and, of a formula, at other values of them. */
+interface Typed {
+	given: Answer;
+	letters: Variables<bigint>;
+	elsewhere: { given: Answer; letters: Variables<bigint> } | null;
+}
+
+/** A formula of letters alone: one with numbers that are sizes of letters may mean these. */
+function namesLetters(text: string, letters: Variables<bigint>): boolean {
+	const sizes = new Set(Object.values(letters).map(String));
+	const numbers = text.match(/\d[\d,_' ]*/g) ?? [];
+	return !parseAnswer(text, {}) && !numbers.some((x) => sizes.has(x.replace(/\D/g, "")));
+}
+
+function readTyped(model: ModelData, question: Question, text: string): Typed | null {
+	const letters = lettersOf(model, question);
+	const given = parseAnswer(text, letters, question.unit);
+	if (!given) return null;
+	const values = (model.quiz as { elsewhere: Record<string, Digits> }).elsewhere;
+	const others = Object.fromEntries(
+		Object.entries(letters).map(([x, n]) => {
+			const other = x in question.given ? undefined : values[x];
+			return [x, other === undefined ? n : BigInt(other)];
+		}),
+	);
+	const there = namesLetters(text, letters) && parseAnswer(text, others);
+	// a formula that does not depend on them is as good as its number
+	const depends = there && there.scaled * given.unit !== given.scaled * there.unit;
+	return { given, letters, elsewhere: depends ? { given: there, letters: others } : null };
+}
+
+/** Whether what is typed is an expression, and not only its number by chance. */
+function isMeant({ given, letters, elsewhere }: Typed, form: Expression, answer?: Expression) {
+	const at = (x: Variables<bigint>) =>
+		value(form, answer === undefined ? x : { ...x, answer: value(answer, x) });
+	return (
+		isAnswer(given, at(letters)) &&
+		(!elsewhere || isExactly(elsewhere.given, at(elsewhere.letters)))
+	);
+}
+
+/** Why a formula has the right number although it is another one. */
+function chance(question: Question, text: string, { given, letters }: Typed): string {
+	const names = Object.keys(letters);
+	const moved = (x: string) => ({ ...letters, [x]: letters[x]! + 1n });
+	const typed = names.filter((x) => parseAnswer(text, moved(x))?.scaled !== given.scaled);
+	const right = names.filter(
+		(x) => value(question.form, moved(x)) !== value(question.form, letters),
+	);
+	const pairs = typed
+		.filter((x) => !right.includes(x))
+		.flatMap((x) => right.filter((y) => !typed.includes(y)).map((y) => [x, y] as const));
+	const same = pairs.find(([x, y]) => letters[x] === letters[y]);
+	const because = same ? ` because ${same[0]} = ${same[1]} here` : " for these sizes";
+	return `the number is right, but only${because}; with other sizes the formula gives another one`;
+}
+
 const MOST_PRODUCTS = 16;
 /** Coarser numbers fit by chance. */
 const LEAST_DIGITS = 4;
@@ -77,18 +134,19 @@ function productsOf(form: Expression): Expression[][] {
 }
 
 /** Which product of the answer a number is, without none, one or two of its letters. */
-function partOf(given: Answer, form: Expression, letters: Variables<bigint>): string {
+function partOf(typed: Typed, form: Expression): string {
+	const { given, letters } = typed;
 	if (given.half > 0n && given.digits < LEAST_DIGITS) return "";
-	const answer = value(form, letters);
 	const products = productsOf(form);
 	for (const product of products) {
 		const written = (factors: Expression[]) =>
 			notation(["*", ...factors] as Operation, letters, true);
 		const isNumber = (factors: Expression[]) =>
-			factors.length > 0 && isAnswer(given, value(["*", ...factors] as Operation, letters));
+			factors.length > 0 && isMeant(typed, ["*", ...factors] as Operation);
 		const alone = products.length > 1 ? " alone" : "";
 		if (alone && isNumber(product)) return `this is ${written(product)} alone`;
-		if (alone && isAnswer(given, answer - value(["*", ...product] as Operation, letters)))
+		const others = products.filter((x) => x !== product).map((x) => ["*", ...x]);
+		if (alone && isMeant(typed, ["+", ...others] as Operation))
 			return `${written(product)} is missing`;
 		const places = product.flatMap((x, i) =>
 			typeof x === "string" && x in letters ? [i] : [],
@@ -113,24 +171,25 @@ function reasonOf(given: Answer, answer: bigint, { kind, off, why }: Question): 
 }
 
 export function judge(model: ModelData, question: Question, text: string): Verdict {
-	const letters = lettersOf(model, question);
-	const given = parseAnswer(text, letters, question.unit);
-	if (!given)
+	const typed = readTyped(model, question, text);
+	if (!typed)
 		return {
 			isRight: false,
-			says: `Not understood: write 16,777,216, 16.8M, or an expression with + − · / ^, brackets and ${Object.keys(letters).join(", ")}`,
+			says: `Not understood: write 16,777,216, 16.8M, or an expression with + − · / ^, brackets and ${Object.keys(lettersOf(model, question)).join(", ")}`,
 		};
+	const { given, letters } = typed;
 	const answer = value(question.form, letters);
-	if (isAnswer(given, answer))
+	if (isMeant(typed, question.form))
 		return {
 			isRight: true,
 			says: isExactly(given, answer) ? "Right" : `Right, rounded; exactly ${grouped(answer)}`,
 		};
-	const found = question.mistakes.find(([wrong]) => {
-		const n = value(wrong, { ...letters, answer });
-		return n !== answer && isAnswer(given, n);
-	});
-	const says =
-		found?.[2] || partOf(given, question.form, letters) || reasonOf(given, answer, question);
+	if (isExactly(given, answer))
+		return { isRight: false, says: `Not right: ${chance(question, text, typed)}` };
+	const found = question.mistakes.find(
+		([wrong]) =>
+			value(wrong, { ...letters, answer }) !== answer && isMeant(typed, wrong, question.form),
+	);
+	const says = found?.[2] || partOf(typed, question.form) || reasonOf(given, answer, question);
 	return { isRight: false, says: `Not right: ${says}`, mistake: found?.[1] };
 }

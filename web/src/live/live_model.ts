@@ -46,6 +46,8 @@ export interface LiveData {
 	about: string;
 	/** The words of the texts that it was trained on; empty if that is not known. */
 	knows: string;
+	/** How the model is asked a question; else empty. */
+	asks: string;
 	/** Tokens that the model reads at most in the page. */
 	context: number;
 	/** Ids after which the model has ended its text. */

@@ -90,6 +90,16 @@ class Answer(Record):
         return self.is_rounded and self.digits < 2
 
 
+def names_letters(text: str, letters: Mapping[str, int]) -> bool:
+    """Whether an answer is a formula of letters alone: one with numbers that are sizes of letters
+    may mean these.
+    """
+    tokens = _Parser(text.strip().lstrip("=≈~"), letters, {}).tokens
+    sizes = {str(int(n)) for n in letters.values()}
+    numbers = {re.sub(r"\D", "", x) for kind, x in tokens if kind == "number"}
+    return any(kind == "word" for kind, _ in tokens) and not numbers & sizes
+
+
 class _Value(NamedTuple):
     value: Fraction
     half: Fraction = Fraction(0)  # half of the last digit that is shown

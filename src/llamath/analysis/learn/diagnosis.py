@@ -7,7 +7,7 @@ together only for answers that are exact or have four digits, since coarser numb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from ...render.report import Report
 from ...render.tables import Part, Text
 from ...utils.record_type import Record
 from .account import Account, Product
-from .answer_parser import Answer, NotANumber
+from .answer_parser import Answer, NotANumber, names_letters, parse_answer
 from .exercise import Exercise
 from .mistake import Mistake
 from .size_mistakes import SIZE_MISTAKES
@@ -35,10 +35,13 @@ _UNITS_OFF = Fraction(1, 1000)
 class Finding(Record):
     """One or two mistakes that give exactly the answer."""
 
+    json_fields: ClassVar[tuple[str, ...]] = ("mistakes", "sentences", "number", "bits")
+
     mistakes: tuple[str, ...]
     sentences: tuple[str, ...]
     number: int | None  # None: not whole, as of GB that should be GiB
     bits: float
+    elsewhere: Fraction | None = None  # the number at other values of the letters
 
 
 class Checked(Report):
@@ -98,6 +101,14 @@ def check_answer(exercise: Exercise, text: str) -> Checked:
         return Checked(exercise=exercise, given=str(text), right=False, verdict=verdict)
     number = int(exercise.answer)
     shown = f"{number:,}".replace("-", "−")
+    elsewhere = _elsewhere(exercise, answer)
+    if answer.value == number and elsewhere is not None and elsewhere != _at_others(exercise):
+        return Checked(
+            exercise=exercise,
+            given=answer.text,
+            right=False,
+            verdict=f"Not right: {_chance(exercise, answer)}.",
+        )
     if answer.value == number:
         return Checked(exercise=exercise, given=answer.text, right=True, verdict="Right.")
     if answer.fits(number) and not answer.is_coarse:
@@ -106,7 +117,10 @@ def check_answer(exercise: Exercise, text: str) -> Checked:
     if answer.fits(number):
         verdict = "Too coarse: many numbers round to one digit. Give two or more."
         return Checked(exercise=exercise, given=answer.text, right=False, verdict=verdict)
-    findings = tuple(find_mistakes(exercise, answer))
+    found = find_mistakes(exercise, answer)
+    if elsewhere is not None:  # a formula has the mistake, not its number by chance
+        found = [x for x in found if x.elsewhere is None or x.elsewhere == elsewhere]
+    findings = tuple(found)
     return Checked(
         exercise=exercise,
         given=answer.text,
@@ -114,6 +128,45 @@ def check_answer(exercise: Exercise, text: str) -> Checked:
         verdict=_verdict(findings) or _near(number, answer) or "Not right.",
         findings=findings,
     )
+
+
+def _elsewhere(exercise: Exercise, answer: Answer) -> Fraction | None:
+    """Return what a formula of letters gives at other values of them; None for answers that do
+    not depend on these.
+    """
+    if not names_letters(answer.text, exercise.letters):
+        return None
+    found = parse_answer(answer.text, _other_letters(exercise), exercise.unit).value
+    return None if found == answer.value else found
+
+
+def _other_letters(exercise: Exercise) -> Mapping[str, int]:
+    others = exercise.study.other_values
+    return {x: n if x in exercise.given else others.get(x, n) for x, n in exercise.letters.items()}
+
+
+def _at_others(exercise: Exercise) -> int:
+    return int(exercise.answer.with_letters(_other_letters(exercise)))
+
+
+def _chance(exercise: Exercise, answer: Answer) -> str:
+    """Return why a formula has the right number although it is another one."""
+    letters = exercise.letters
+    right = exercise.answer.letters.keys()
+
+    def changes(letter: str) -> bool:
+        other = {**letters, letter: letters[letter] + 1}
+        return parse_answer(answer.text, other, exercise.unit).value != answer.value
+
+    named = {x for x in letters if changes(x)}
+    same = [
+        f"{x} = {y}"
+        for x in sorted(named - right)
+        for y in right - named
+        if letters[x] == letters[y]
+    ]
+    because = f" because {same[0]} here" if same else " for these sizes"
+    return f"the number is right, but only{because}; with other sizes the formula gives another one"
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
@@ -154,7 +207,7 @@ def find_mistakes(exercise: Exercise, answer: Answer) -> Sequence[Finding]:
             if answer.could_mean(wrong.number)
         ]
     if not found:
-        terms = _terms_alone(account)
+        terms = _terms_alone(study, account)
         found = [x for x in terms if x.number is not None and answer.could_mean(x.number)]
     found += other_models(exercise, answer)
     return sorted(found, key=lambda x: x.bits)[:_MOST_FINDINGS]
@@ -187,6 +240,7 @@ def _finding(study: Study, mistakes: Sequence[Mistake], wrong: Account) -> Findi
         sentences=tuple(x.explain(study) for x in mistakes),
         number=int(wrong.number) if wrong.number.denominator == 1 else None,
         bits=sum(x.bits for x in mistakes) + _PAIR_BITS * (len(mistakes) - 1),
+        elsewhere=wrong.scale * int(wrong.value.with_letters(study.other_values)),
     )
 
 
@@ -233,31 +287,36 @@ def two_mistakes(
                 yield (first, second), wrong
 
 
-def _terms_alone(account: Account) -> Iterator[Finding]:
+def _terms_alone(study: Study, account: Account) -> Iterator[Finding]:
     """Yield each term as if it were all, or left out: parts of a sum that no mistake names."""
     products = [x for x in account.products if x.number]
     if len(products) < 2:
         return
-    whole = int(account.number)
+    whole, others = int(account.number), study.other_values
+    all_elsewhere = int(account.value.with_letters(others))
     for x in products:
         name, value = term_name(x), x.number
+        elsewhere = int(x.value.with_letters(others))
         yield Finding(
             mistakes=(f"{name} alone",),
             sentences=(f"this is {name} alone: {value:,} of {whole:,}",),
             number=value,
             bits=4.0,
+            elsewhere=Fraction(elsewhere),
         )
         yield Finding(
             mistakes=(f"{name} forgotten",),
             sentences=(f"{name} is missing: {value:,}",),
             number=whole - value,
             bits=4.0,
+            elsewhere=Fraction(all_elsewhere - elsewhere),
         )
         yield Finding(
             mistakes=(f"{name} twice",),
             sentences=(f"{name} is counted twice: {value:,}",),
             number=whole + value,
             bits=5.0,
+            elsewhere=Fraction(all_elsewhere + elsewhere),
         )
 
 

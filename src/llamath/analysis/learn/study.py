@@ -25,6 +25,7 @@ from .account import Account, Product
 
 B = TypeVar("B", bound=Block)
 BF16_BYTES = 2
+_WIDTHS, _MORE = frozenset({"d", "H", "K", "h", "F"}), 101
 
 
 class Study(Record):
@@ -50,6 +51,15 @@ class Study(Record):
         for x in (self.heads, self.kv_heads, self.head_dim, self.top_k):
             found |= x.letters if x is not None else {}
         return found
+
+    @cached_property
+    def other_values(self) -> Mapping[str, int]:
+        """Other values of the letters beside the widths of a layer, of which one may be written
+        for another, as d for H·h. At these a formula that is right by chance, as L·h·d where
+        L = H, gives another number.
+        """
+        others = [x for x in self.letters if x not in _WIDTHS]
+        return {x: self.letters[x] + _MORE + 2 * i for i, x in enumerate(others)}
 
     @cached_property
     def layer(self) -> Section | None:

@@ -397,6 +397,7 @@ def _quiz(model: FamilyModel) -> dict[str, Any]:
     return {
         "id": _quiz_id(model),
         "note": safe(part_note(study)),
+        "elsewhere": {x: str(n) for x, n in study.other_values.items()},
         "exercises": [question(x) for x in quiz_exercises(study)],
         "parts": [
             {

@@ -1,1 +1,1 @@
-(async()=>{const{$a:a}=await LLAMATH_PAGE;a()})();
+(async()=>{const{ab:a}=await LLAMATH_PAGE;a()})();

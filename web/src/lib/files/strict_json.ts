@@ -50,7 +50,7 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 		const before = text.slice(0, at).split("\n");
 		const [line, column] = [before.length, before.at(-1)!.length + 1].map(groupedNumber);
 		const [rest] = text.slice(at, at + 16).split("\n", 1);
-		const end = at < text.length ? "the end of the line" : "its end";
+		const end = at < text.length ? "the end of the line" : "the end of the file";
 		const found = rest ? JSON.stringify(rest) : end;
 		const error = fileError("expected", expected, `line ${line} column ${column}`, found);
 		error.place = at;
@@ -72,7 +72,7 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 	const parseString = (): string => {
 		take(SPACE);
 		const found = take(STRING);
-		return found ? (JSON.parse(found) as string) : fail("a whole string");
+		return found ? (JSON.parse(found) as string) : fail("text in double quotes");
 	};
 	/** The items of an object or array, up to the closing bracket. */
 	const parseList = (end: string, part: () => void) => {
@@ -114,7 +114,7 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 	return () => {
 		const found = parseValue(0);
 		take(SPACE);
-		return at === text.length ? found : fail("its end");
+		return at === text.length ? found : fail("the end of the file");
 	};
 }
 

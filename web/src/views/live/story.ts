@@ -113,7 +113,7 @@ export class Story {
 			return `The text has the ${this.data.context} tokens of the model's context.`;
 		const last = this.ids.at(-1);
 		return last !== undefined && this.data.stop.includes(last)
-			? `The text has ended: its last token is ${this.model.tokenizer.show(last)}.`
+			? `The text has ended: its last token is ${this.model.tokenizer.show(last)}. ${this.data.asks}`.trimEnd()
 			: "";
 	}
 

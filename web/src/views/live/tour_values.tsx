@@ -10,6 +10,7 @@ import { Cache, HeadSteps, Rotation, Strip, tokenOf } from "./layer_values";
 import { DotProduct, productAt } from "./live_matrix";
 import { stagesOf } from "../plate/plate_model";
 import { largest, shownToken, softmax, type Story, useStory } from "./story";
+import { StopExample } from "../tour/tour_example";
 import { productOf, StopNumbers } from "../tour/tour_shapes";
 import type { TourStop } from "../tour/tour_stops";
 
@@ -57,6 +58,9 @@ export function TourValues({
 				<>
 					<Strips model={model} story={story} token={token} stop={stop} />
 					<OneOutput model={model} story={story} token={token} stop={stop} />
+					{stop.example && !productOf(model, stop) && (
+						<StopExample stop={stop} example={stop.example} />
+					)}
 				</>
 			)}
 		</div>

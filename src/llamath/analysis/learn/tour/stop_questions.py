@@ -316,6 +316,8 @@ class _Asking:
             size = study.window.max_lookback
             at = 2 * size
             oldest = at if study.window.chunk else at - size + 1
+            if study.tree.context is not None and at >= study.tree.context:
+                at, oldest = at - 1, size  # the last position of the second window, or chunk
             yield ask(
                 "Positions begin at 0. Which is the oldest position that the token at position "
                 f"{at:,} reads in a layer with {'chunks' if study.window.chunk else 'the window'}?",

@@ -318,7 +318,7 @@ def _lines_of(model: FamilyModel) -> tuple[FileLine, ...]:
 
 
 _SIZES = re.compile(
-    r" = [(\[][^)\]]*[)\]]|(?:, )?\d[\d,]*(?: [×+] \d[\d,]*)* parameters",
+    r" = [(\[][^)\]]*[)\]]|(?:, )?(?<![\d,])(?<![×+] )\d[\d,]*(?: [×+] \d[\d,]*)* parameters",
 )
 
 

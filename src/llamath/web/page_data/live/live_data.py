@@ -64,6 +64,7 @@ _KNOWS = (
     "that is red, blue, green, yellow, white or black; other names are split into letters."
 )
 """The names, things and colours of tools/tiny/words.py."""
+_ASKS = "A question is answered in a chat, as llamath run asks it; here a text is written on."
 
 
 class LiveParts(NamedTuple):
@@ -98,6 +99,7 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
         "origin": _ORIGIN if is_bundled else "",
         "about": _ABOUT if is_bundled else "",
         "knows": _KNOWS if is_bundled else "",
+        "asks": _ASKS if is_bundled else "",
         "context": context,
         "stop": sorted(stops),
         "results": [x.name for x in program.results if x.view != program.logits],
