@@ -101,6 +101,8 @@ CHANCE = {
     "V·L·h·d/V": "Not right: the number is right, but only because L = H here; ",
     "L·h·L·h": "Not right: the number is right, but only because L = H here; ",
     "L·K·h": "Not right.",  # of no mistake, though its number is one
+    "H·h·d/(L-31)": "Not right: the number is right, but only for these sizes; ",
+    "H·h·d·103/(135-L)": "Right.",  # no number where L = 135
 }
 
 

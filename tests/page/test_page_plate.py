@@ -598,6 +598,10 @@ def test_stream_has_its_name_and_width_in_both_directions(browser: Any, tmp_path
         for _ in at_widths(tab, 1440, 390):
             label = tab.locator(".layer-picture text", has_text="residual stream, 4,096 wide")
             assert label.count() == 1 and label.is_visible()
+        go_to(tab, "#layer=embedding")
+        for _ in at_widths(tab, 1100):
+            label = tab.locator(".layer-picture text", has_text="residual stream, 4,096 wide")
+            assert label.is_visible() and tab.locator(".layer-picture .stream").count() == 1
 
 
 def test_first_screen_marks_numbers_that_open(browser: Any, tmp_path: Path) -> None:

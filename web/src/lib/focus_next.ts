@@ -4,6 +4,6 @@
 export const focusNext = (selector: string): void =>
 	void setTimeout(() => {
 		const next = document.querySelector<HTMLElement>(selector);
-		if (next?.tabIndex === -1) next.tabIndex = -1; // of a heading, which then takes it
+		if (next?.tabIndex === -1) next.tabIndex = -1; // a heading takes the focus with this attribute
 		next?.focus({ preventScroll: true });
 	});

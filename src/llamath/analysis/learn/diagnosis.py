@@ -41,7 +41,7 @@ class Finding(Record):
     sentences: tuple[str, ...]
     number: int | None  # None: not whole, as of GB that should be GiB
     bits: float
-    elsewhere: Fraction | None = None  # the number at other values of the letters
+    wrong: Account | None = None  # whose number it is
 
 
 class Checked(Report):
@@ -102,7 +102,11 @@ def check_answer(exercise: Exercise, text: str) -> Checked:
     number = int(exercise.answer)
     shown = f"{number:,}".replace("-", "−")
     elsewhere = _elsewhere(exercise, answer)
-    if answer.value == number and elsewhere is not None and elsewhere != _at_others(exercise):
+    if (
+        answer.value == number
+        and elsewhere is not None
+        and elsewhere != _number_at(exercise.account, exercise.study.other_values)
+    ):
         return Checked(
             exercise=exercise,
             given=answer.text,
@@ -119,7 +123,8 @@ def check_answer(exercise: Exercise, text: str) -> Checked:
         return Checked(exercise=exercise, given=answer.text, right=False, verdict=verdict)
     found = find_mistakes(exercise, answer)
     if elsewhere is not None:  # a formula has the mistake, not its number by chance
-        found = [x for x in found if x.elsewhere is None or x.elsewhere == elsewhere]
+        others = exercise.study.other_values
+        found = [x for x in found if x.wrong is None or _number_at(x.wrong, others) == elsewhere]
     findings = tuple(found)
     return Checked(
         exercise=exercise,
@@ -131,34 +136,41 @@ def check_answer(exercise: Exercise, text: str) -> Checked:
 
 
 def _elsewhere(exercise: Exercise, answer: Answer) -> Fraction | None:
-    """Return what a formula of letters gives at other values of them; None for answers that do
-    not depend on these.
+    """Return the number of a formula at other values of its letters; None if these change
+    nothing.
     """
     if not names_letters(answer.text, exercise.letters):
         return None
-    found = parse_answer(answer.text, _other_letters(exercise), exercise.unit).value
+    found = _typed_at(exercise, answer, exercise.study.other_values)
     return None if found == answer.value else found
 
 
-def _other_letters(exercise: Exercise) -> Mapping[str, int]:
-    others = exercise.study.other_values
-    return {x: n if x in exercise.given else others.get(x, n) for x, n in exercise.letters.items()}
+def _typed_at(exercise: Exercise, answer: Answer, values: Mapping[str, int]) -> Fraction | None:
+    """Return the number of an answer at other values of the model's letters; None if it is none
+    there, as a quotient by zero.
+    """
+    letters = {
+        x: n if x in exercise.given else values.get(x, n) for x, n in exercise.letters.items()
+    }
+    try:
+        return parse_answer(answer.text, letters, exercise.unit).value
+    except NotANumber:
+        return None
 
 
-def _at_others(exercise: Exercise) -> int:
-    return int(exercise.answer.with_letters(_other_letters(exercise)))
+def _number_at(account: Account, values: Mapping[str, int]) -> Fraction:
+    """Return the sum of an account at other values of its letters."""
+    return account.scale * int(account.value.with_letters(values))
 
 
 def _chance(exercise: Exercise, answer: Answer) -> str:
     """Return why a formula has the right number although it is another one."""
     letters = exercise.letters
-    right = exercise.answer.letters.keys()
+    right = exercise.answer.letters.keys() - exercise.given.keys()
 
-    def changes(letter: str) -> bool:
-        other = {**letters, letter: letters[letter] + 1}
-        return parse_answer(answer.text, other, exercise.unit).value != answer.value
-
-    named = {x for x in letters if changes(x)}
+    named = {
+        x for x, n in letters.items() if _typed_at(exercise, answer, {x: n + 1}) != answer.value
+    }
     same = [
         f"{x} = {y}"
         for x in sorted(named - right)
@@ -207,7 +219,7 @@ def find_mistakes(exercise: Exercise, answer: Answer) -> Sequence[Finding]:
             if answer.could_mean(wrong.number)
         ]
     if not found:
-        terms = _terms_alone(study, account)
+        terms = _terms_alone(account)
         found = [x for x in terms if x.number is not None and answer.could_mean(x.number)]
     found += other_models(exercise, answer)
     return sorted(found, key=lambda x: x.bits)[:_MOST_FINDINGS]
@@ -240,7 +252,7 @@ def _finding(study: Study, mistakes: Sequence[Mistake], wrong: Account) -> Findi
         sentences=tuple(x.explain(study) for x in mistakes),
         number=int(wrong.number) if wrong.number.denominator == 1 else None,
         bits=sum(x.bits for x in mistakes) + _PAIR_BITS * (len(mistakes) - 1),
-        elsewhere=wrong.scale * int(wrong.value.with_letters(study.other_values)),
+        wrong=wrong,
     )
 
 
@@ -287,36 +299,35 @@ def two_mistakes(
                 yield (first, second), wrong
 
 
-def _terms_alone(study: Study, account: Account) -> Iterator[Finding]:
+def _terms_alone(account: Account) -> Iterator[Finding]:
     """Yield each term as if it were all, or left out: parts of a sum that no mistake names."""
     products = [x for x in account.products if x.number]
     if len(products) < 2:
         return
-    whole, others = int(account.number), study.other_values
-    all_elsewhere = int(account.value.with_letters(others))
+    whole = int(account.number)
     for x in products:
         name, value = term_name(x), x.number
-        elsewhere = int(x.value.with_letters(others))
+        others = tuple(y for y in account.products if y is not x)
         yield Finding(
             mistakes=(f"{name} alone",),
             sentences=(f"this is {name} alone: {value:,} of {whole:,}",),
             number=value,
             bits=4.0,
-            elsewhere=Fraction(elsewhere),
+            wrong=Account(products=(x,)),
         )
         yield Finding(
             mistakes=(f"{name} forgotten",),
             sentences=(f"{name} is missing: {value:,}",),
             number=whole - value,
             bits=4.0,
-            elsewhere=Fraction(all_elsewhere - elsewhere),
+            wrong=Account(products=others),
         )
         yield Finding(
             mistakes=(f"{name} twice",),
             sentences=(f"{name} is counted twice: {value:,}",),
             number=whole + value,
             bits=5.0,
-            elsewhere=Fraction(all_elsewhere + elsewhere),
+            wrong=Account(products=(*account.products, x)),
         )
 
 

@@ -25,7 +25,7 @@ from .account import Account, Product
 
 B = TypeVar("B", bound=Block)
 BF16_BYTES = 2
-_WIDTHS, _MORE = frozenset({"d", "H", "K", "h", "F"}), 101
+_COUNTS, _MORE = frozenset({"V", "C", "L", "E", "k", "S"}), 101
 
 
 class Study(Record):
@@ -54,11 +54,11 @@ class Study(Record):
 
     @cached_property
     def other_values(self) -> Mapping[str, int]:
-        """Other values of the letters beside the widths of a layer, of which one may be written
-        for another, as d for H·h. At these a formula that is right by chance, as L·h·d where
-        L = H, gives another number.
+        """Other values of the numbers of tokens, layers and experts. At these, a formula that is
+        right by chance gives another number: L·h·d for H·h·d where L = H. Widths keep their
+        values, as one may be written for another: d for H·h.
         """
-        others = [x for x in self.letters if x not in _WIDTHS]
+        others = [x for x in self.letters if x in _COUNTS]
         return {x: self.letters[x] + _MORE + 2 * i for i, x in enumerate(others)}
 
     @cached_property

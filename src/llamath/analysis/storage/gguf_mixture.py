@@ -62,9 +62,9 @@ def gguf_mixture(
             layers_of[y] = layers_of.get(y, 0) + as_number(n)
     for key, each in found.items():
         leaf, layers = each[0][1], tuple(i for i, _ in each)
-        times = layers_of.get(key[:2], 0)
-        if times != len(each):
-            times = len(each)
+        all_layers = layers_of.get(key[:2])
+        # with its letter, where every layer of the block has this type
+        times = len(each) if all_layers is None or all_layers != len(each) else all_layers
         if all(x is leaf for _, x in each):
             copies, active = leaf.copies * times, leaf.active * times
         else:  # of blocks that differ otherwise

@@ -442,9 +442,7 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
 
 
 def _in_numbers(form: Expr, values: Mapping[str, int]) -> str:
-    """Return an expression of letters in numbers, which follow the letters; not those of letters
-    that no weight has.
-    """
+    """Return an expression of letters in numbers, which follow the letters if weights have them."""
     if not set(re.findall("[A-Za-z]+", form.symbol)) <= values.keys():
         return form.numbers
     text = re.sub("[A-Za-z]+", lambda x: str(Expr(x[0], values[x[0]])), form.symbol)

@@ -7,7 +7,7 @@ import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
 import { notation, value } from "../../lib/expressions";
-import { grouped } from "../../lib/format";
+import { grouped, share } from "../../lib/format";
 import { useGuide } from "../../lib/guide";
 import { liveViews } from "../../lib/live_views";
 import { Mathematics } from "../../lib/mathematics";
@@ -459,12 +459,7 @@ function Solution({ model, question }: { model: ModelData; question: Question })
 	);
 }
 
-const wholeOf = (text: string) => Number(text.replaceAll(",", ""));
-/** A share, as parts of less than 1 % are written. */
-function shareOf(part: string, whole: string): string {
-	const percent = (100 * wholeOf(part)) / wholeOf(whole);
-	return percent < 0.1 ? "less than 0.1 %" : `${percent.toFixed(1)} %`;
-}
+const wholeOf = (text: string) => BigInt(text.replaceAll(",", ""));
 
 function Count({ model, stop }: { model: ModelData; stop: TourStop }) {
 	const total = tourOf(model).at(-1)!.so_far;
@@ -482,7 +477,7 @@ function Count({ model, stop }: { model: ModelData; stop: TourStop }) {
 			>
 				{stop.adds}
 			</NumberButton>
-			, {shareOf(stop.adds, total)} of all; so far {stop.so_far} of {total}
+			, {share(wholeOf(stop.adds), wholeOf(total))} of all; so far {stop.so_far} of {total}
 		</>
 	);
 }

@@ -317,7 +317,7 @@ def _lines_of(model: FamilyModel) -> tuple[FileLine, ...]:
         return ()
 
 
-_SIZES = re.compile(
+_SIZES = re.compile(  # shapes in numbers, and numbers of parameters
     r" = [(\[][^)\]]*[)\]]|(?:, )?(?<![\d,])(?<![×+] )\d[\d,]*(?: [×+] \d[\d,]*)* parameters",
 )
 

@@ -64,7 +64,7 @@ _KNOWS = (
     "that is red, blue, green, yellow, white or black; other names are split into letters."
 )
 """The names, things and colours of tools/tiny/words.py."""
-_ASKS = "A question is answered in a chat, as llamath run asks it; here a text is written on."
+_ASKS = "It answers questions in a chat, as llamath run asks them; here it continues a text."
 
 
 class LiveParts(NamedTuple):
