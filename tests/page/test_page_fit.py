@@ -498,7 +498,10 @@ def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
         for name, limit in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             rate = float(shown_text(tab, f"[data-speed={name}-rate]").replace(",", ""))
             assert rate == pytest.approx(limit.tokens_per_second, rel=0.005)
-        tab.click("[aria-label='More settings']")
+        assert tab.locator("#gpumem").count() == 0, "an address opens nothing"
+        tab.select_option("#choice-card", "l40s")
+        tab.select_option("#choice-card", "custom")
+        tab.wait_for_function("() => document.activeElement.id === 'gpumem'")
         tab.fill("#gpumem", "16")
         wait_until_drawn(tab)
         assert "does not fit on Custom GPU" in tab.text_content("#hardware .verdict .sub")
