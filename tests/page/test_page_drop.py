@@ -587,6 +587,16 @@ def test_window_of_a_dropped_config_is_followed(tab: Any, tmp_path: Path) -> Non
         cached = kv_cache_size(model.tree, 8192).bytes
         shown = tab.evaluate("n => llamath.shortBytes(BigInt(n))", str(cached))
         assert f"KV cache: {shown} at 8,192" in said, said
+        named = (
+            f"with a window of {window:,} tokens in some layers (sliding_window)" if window else ""
+        )
+        assert named in said and ("window" in said) == bool(window), said
+    mistral = dict(llamath.load("mistral-7b").config.data)
+    path.write_text(json.dumps({**mistral, "sliding_window": 1024}))
+    assert drop(tab, path)["wrong"] is None
+    wait_until_drawn(tab)
+    said = tab.text_content("[data-part=bytes]")
+    assert said.endswith("with a window of 1,024 tokens in all layers (sliding_window).")
 
 
 def test_config_of_another_family_is_named_after_itself(tab: Any, tmp_path: Path) -> None:
