@@ -733,7 +733,7 @@ def test_a_config_with_another_head_has_the_whole_page(tab: Any, tmp_path: Path)
     tab.set_input_files("#file-input", str(bad))
     tab.wait_for_selector(".edit-status .broken")
     says = "num_key_value_heads should divide num_attention_heads"
-    assert tab.text_content(".status-line") == f"bad.json is no model: {says}"
+    assert tab.text_content(".status-line") == f"bad.json is not a valid model: {says}"
     assert says in tab.text_content(".edit-status") and tab.locator(".stale").count() == 1
     tab.click("#edit >> text=Close")
 
@@ -840,7 +840,15 @@ ANSWERS = {
     ),
     "cut.safetensors": (safetensors_file('{"w":' + entry() + "}", 7), "the file is 9 bytes short"),
     "empty.gguf": (b"", "it is an empty file"),
-    "broken.json": (b'{"a": 1,\n "b"', "expected : at line 2 column 5, found the end of the file"),
+    "broken.json": (
+        b'{"a": 1,\n "b"',
+        "expected a colon at line 2 column 5, found the end of the file, which may be cut short",
+    ),
+    "huge.json": (
+        b'{"rope_theta": 1e400}',
+        'expected a number within the range of a float at line 1 column 16, found "1e400}"',
+    ),
+    "comma.json": (b'{"a": 1 "b": 2}', 'expected a comma or } at line 1 column 9, found "'),
     "picture.json": (b"\x89PNG\r\n\x1a\n", "it is a picture, not JSON"),
 }
 
