@@ -33,8 +33,9 @@ HOSTILE = (
 )
 
 
-WITH_VARIANTS = frozenset({"llama-3-8b"})
-"""Models whose pages may edit what is no dimension: a tied head, experts in the place of FFNs."""
+WITH_VARIANTS = frozenset({"llama-3-8b", "gpt2", "gpt2-medium"})
+"""Models whose pages may edit what is no dimension: a tied head, experts in the place of FFNs. The
+last two are compared with what a server sends."""
 
 
 @cache
