@@ -9,6 +9,7 @@ import type { Letters } from "./template";
 type Words = Record<string, [own: string, other: string][]>;
 interface Followed {
 	context: string;
+	window: string;
 	rope: { theta: number; words: Words } | null;
 	act: { key: string; own: string; words: Words } | null;
 	dtypes: Record<string, string> | null;
@@ -50,7 +51,11 @@ interface Known extends ModelData {
 		weights: { dtype: string; name: string; bytes: string; released: boolean }[];
 	};
 	passes: Record<string, { steps: { does: string }[] }[]>;
-	attention: { kinds: { rope: number | null; window: string | null }[]; ropes: Rope[] };
+	attention: {
+		kinds: { rope: number | null; window: string | null }[];
+		ropes: Rope[];
+		context: string;
+	};
 	tour: Stop[];
 	sizes: {
 		dtype: string;
@@ -68,8 +73,8 @@ export interface Restated {
 	apply: (model: ModelData, name: string) => ModelData;
 }
 
-/** The letter of the context, and the longest one that is followed. */
-const CONTEXT = "context";
+/** The letters of the context and of the window, and the longest context that is followed. */
+const [CONTEXT, WINDOW] = ["context", "window"];
 const MAX_CONTEXT = 2n ** 32n;
 /** Numbers that Python writes without an exponent. */
 const [MIN_NUMBER, MAX_FACTOR, MAX_THETA] = [1e-4, 1e4, 1e10];
@@ -135,11 +140,23 @@ export function readRestated(
 	};
 
 	const context = followed.context && read(entries, followed.context);
-	const windows = (original as Known).attention.kinds.map((x) => BigInt(x.window ?? 0));
-	const isLong = (n: bigint) => n < MAX_CONTEXT && windows.every((x) => n > x);
-	if (typeof context === "bigint" && context > 0n && isLong(context)) {
+	const { attention } = original as Known;
+	const isWithin = (window: bigint, n: bigint) =>
+		attention.kinds.every((x) => !x.window || (window || BigInt(x.window)) < n);
+	const window = followed.window && read(entries, followed.window);
+	const hasWindow = typeof window === "bigint" && window > 0n;
+	const asked = hasWindow ? window : 0n;
+	if (typeof context === "bigint" && context < MAX_CONTEXT && isWithin(asked, context)) {
 		letters[CONTEXT] = context;
 		if (differs(followed.context)) follow([followed.context], withoutOwnPairs);
+	}
+	if (
+		hasWindow &&
+		isWithin(0n, BigInt(attention.context || 0)) &&
+		isWithin(window, letters[CONTEXT] ?? BigInt(attention.context))
+	) {
+		letters[WINDOW] = window;
+		if (differs(followed.window)) follow([followed.window], withoutOwnPairs);
 	}
 	if (followed.rope && [...ROPE_KEYS, ORIGINAL].some(differs))
 		follow(

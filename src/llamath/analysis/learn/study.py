@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ...core.attention_facts import AttentionWindow
 from ...core.blocks import MLP, Attention, Decoder, MoE
-from ...core.expr import Expr, product
+from ...core.expr import Expr, as_number, product
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import RecurrentMixer
 from ...core.parameter_count import Section, WeightRow, sections_of
@@ -206,7 +206,7 @@ class Study(Record):
         for spec in self.caches:
             names = ("keys", "values") if len(spec.rows) == 2 else tuple(map(str, spec.rows))
             for name, row in zip(names, spec.rows, strict=True):
-                kept = int(spec.tokens(tokens))
+                kept = as_number(spec.tokens(tokens))
                 factors = (
                     ("layers", Expr.const(spec.layers)),
                     ("width", row),

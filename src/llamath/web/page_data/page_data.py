@@ -29,7 +29,7 @@ from ...utils.number_marks import Marks, mark, marked, own_text, unmarked
 from ..forms.arranged_layers import LayerRule, arranged, find_layer_rule
 from ..forms.design_data import build_design
 from ..forms.family_form import derived_dimensions
-from ..forms.followed_keys import followed_keys, scalings, with_context_letter
+from ..forms.followed_keys import followed_keys, scalings, with_key_letters
 from .attention_data import build_attention
 from .block_data import build_block_diagrams, written_numbers
 from .checkpoint_data import checkpoint_findings
@@ -212,7 +212,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     rule, others = find_layer_rule(model), dict(template_variants(model, unmarked_data["design"]))
     with marked() as marks:
         # without its count, which is kept
-        arranged_model = arranged(with_context_letter(model).replace(), rule)
+        arranged_model = arranged(with_key_letters(model).replace(), rule)
         data = _marked_data(arranged_model, unmarked_data)
         data["checkpoint"] = checkpoint_findings(model)
         with unmarked():
@@ -245,7 +245,7 @@ def _fixed_letters(model: FamilyModel, variants: Iterable[FamilyModel]) -> list[
 
 def _variant_data(model: FamilyModel, rule: LayerRule | None) -> dict[str, Any]:
     """Return what of the data a variant may change: not what is left out of edited models."""
-    arranged_model = arranged(with_context_letter(model).replace(), rule)
+    arranged_model = arranged(with_key_letters(model).replace(), rule)
     data = _marked_data(arranged_model, {})
     return data | {"fixed": fixed_letters(model)}
 
