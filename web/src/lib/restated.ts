@@ -66,10 +66,20 @@ interface Known extends ModelData {
 }
 type Change = (model: Known) => Known;
 
+/** The window of a model whose window the page follows. */
+export interface StatedWindow {
+	key: string;
+	own: bigint;
+	/** Null: what the config says is no window from 2 to the context, and not followed. */
+	now: bigint | null;
+	/** The context, with which every layer sees all tokens. */
+	most: bigint;
+}
 /** Keys of a config that the page follows, and what it makes of them. */
 export interface Restated {
 	keys: ReadonlySet<string>;
 	letters: Letters;
+	window: StatedWindow | null;
 	apply: (model: ModelData, name: string) => ModelData;
 }
 
@@ -140,23 +150,26 @@ export function readRestated(
 	};
 
 	const context = followed.context && read(entries, followed.context);
-	const { attention } = original as Known;
-	const isWithin = (window: bigint, n: bigint) =>
-		attention.kinds.every((x) => !x.window || (window || BigInt(x.window)) < n);
-	const window = followed.window && read(entries, followed.window);
-	const hasWindow = typeof window === "bigint" && window > 0n;
-	const asked = hasWindow ? window : 0n;
-	if (typeof context === "bigint" && context < MAX_CONTEXT && isWithin(asked, context)) {
+	const { kinds, context: ownContext } = (original as Known).attention;
+	const ownWindow = kinds.find((x) => x.window)?.window;
+	const stated = followed.window ? read(entries, followed.window) : null;
+	const asked = typeof stated === "bigint" && stated > 1n ? stated : null;
+	/** Whether all windows are within a context, as those of the model are. */
+	const isWithin = (n: bigint, window: bigint | null) =>
+		kinds.every((x) => !x.window || (window ?? BigInt(x.window)) <= n);
+	if (typeof context === "bigint" && context < MAX_CONTEXT && isWithin(context, asked)) {
 		letters[CONTEXT] = context;
 		if (differs(followed.context)) follow([followed.context], withoutOwnPairs);
 	}
-	if (
-		hasWindow &&
-		isWithin(0n, BigInt(attention.context || 0)) &&
-		isWithin(window, letters[CONTEXT] ?? BigInt(attention.context))
-	) {
-		letters[WINDOW] = window;
-		if (differs(followed.window)) follow([followed.window], withoutOwnPairs);
+	let window: StatedWindow | null = null;
+	const length = BigInt(ownContext || 0);
+	if (followed.window && ownWindow && isWithin(length, null)) {
+		const [own, most] = [BigInt(ownWindow), letters[CONTEXT] ?? length];
+		const isFollowed = differs(followed.window) ? asked && isWithin(most, asked) : true;
+		const now = isFollowed ? (asked ?? own) : null;
+		window = { key: followed.window, own, now, most };
+		if (now) letters[WINDOW] = now;
+		if (now && differs(followed.window)) follow([followed.window], withoutOwnPairs);
 	}
 	if (followed.rope && [...ROPE_KEYS, ORIGINAL].some(differs))
 		follow(
@@ -180,6 +193,7 @@ export function readRestated(
 	return {
 		keys,
 		letters,
+		window,
 		apply: (model, name) => {
 			const made = changes.reduce((x, change) => change(x), model as Known);
 			const facts = { ...made.facts, origin: [] };

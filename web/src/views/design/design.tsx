@@ -41,15 +41,19 @@ const COUNT = "a count: 405B, 1.5e9, 500M or 8,030,261,248";
 export function Dimension({
 	x,
 	n,
+	most,
 	move,
 }: {
 	x: DesignLetter;
 	n: bigint;
+	/** The largest value, if there is one. */
+	most?: bigint;
 	move: (n: bigint) => void;
 }) {
 	const id = `size-${x.letter}`;
 	const name = x.says || x.key;
 	const slider = sliderOf(x);
+	if (most && most < slider.most) slider.most = most;
 	const [text, setText] = useState(String(n));
 	useEffect(() => {
 		if (parseWhole(text) !== n) setText(String(n));

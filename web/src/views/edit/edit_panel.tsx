@@ -23,6 +23,7 @@ import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
 import { AsMixture } from "./as_mixture";
 import { ConfigText, goToLine } from "./config_text";
+import { WindowNote, WindowQuestions, WindowSlider } from "./edited_window";
 import { classicQuestions, hasChange, withoutChange } from "./questions";
 
 const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "") =>
@@ -127,6 +128,7 @@ export function EditPanel({
 								.
 							</p>
 						)}
+						<WindowNote edited={edited} />
 						{edited.hasOtherCache && (
 							<p class="edit-note">
 								The cache, the attention and the memory below are those of{" "}
@@ -276,6 +278,7 @@ function Questions({ edited }: { edited: Edited }) {
 					</button>
 				);
 			})}
+			<WindowQuestions edited={edited} />
 			{experts && (
 				<button
 					type="button"
@@ -312,6 +315,7 @@ function Sliders({ edited }: { edited: Edited }) {
 					move={(n) => set(design, { [x.letter]: n }, x.letter)}
 				/>
 			))}
+			<WindowSlider edited={edited} />
 			{dimensions.tied !== null && (
 				<span class="control">
 					<input
