@@ -13,11 +13,12 @@ from ...analysis.learn.lessons.quiz_lesson import part_note, plate_parts, quiz_e
 from ...analysis.learn.study import ModelStudy
 from ...analysis.learn.tour.stop_questions import COUNT_SO_FAR, named_mistakes, stop_exercises
 from ...analysis.learn.tour.tour import CodeLine, tour_of
-from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
+from ...analysis.understand.diff.causes import METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
 from ...analysis.understand.fact_sheet import fact_sheet
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
+from ...config_keys.dimension_words import dimension_words
 from ...core.expr import Expr, as_number, product, total
 from ...core.parameter_count import Section, WeightRow, formula_of
 from ...core.tree import Folded, fold, fold_field
@@ -430,7 +431,7 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
             else [form.symbol, _in_numbers(form, values)]
         )
         description = {
-            "says": CAUSE_TITLES.get(letter, ""),
+            "says": dimension_words(letter, key),
             "key": safe(key),
             "from": _FROM_CONFIG if in_config else "",
         }

@@ -69,8 +69,8 @@ export function Dimension({
 			<label for={id}>
 				{name.split("_").map((word, i) => [i > 0 && "_", i > 0 && <wbr />, word])}
 				<span class="caption" title={x.key}>
-					{x.letter}
-					{x.says && <span class="dimension-key">, {x.key}</span>}
+					{" "}
+					{x.letter} {x.says && <code class="dimension-key">{x.key}</code>}
 				</span>
 			</label>
 			<input
