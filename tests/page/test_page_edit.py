@@ -144,8 +144,8 @@ def test_window_is_a_key_that_a_slider_moves(browser: Any, tmp_path: Path) -> No
         tab.fill("#size-L", "30")
         wait_until_drawn(tab)
         assert "2,560 tokens in 15 layers" in facts(tab)
-        tab.click("#edit-by-text")
-        wait_until_drawn(tab)
+        at = str(tab.evaluate("location.hash"))[1:]
+        go_to(tab, at.replace("edit=sizes", "edit=text"))
         typed = json.loads(tab.input_value("#config-text"))
         assert typed["sliding_window"] == 2560 and typed["num_hidden_layers"] == 30
         for other in ("null", "9000"):

@@ -136,7 +136,7 @@ export function readRestated(
 ): Restated {
 	const { followed } = original as Known;
 	const keys = new Set<string>();
-	const changes: Change[] = [];
+	const changes = new Set<Change>();
 	const letters: Letters = {};
 	const read = (texts: ReadonlyMap<string, string>, key: string): Json => {
 		const text = texts.get(key) ?? "null";
@@ -145,7 +145,7 @@ export function readRestated(
 	};
 	const differs = (key: string) => own.get(key) !== entries.get(key);
 	const follow = (names: string[], change: Change | null) => {
-		if (change) changes.push(change);
+		if (change) changes.add(change);
 		if (change) for (const x of names) keys.add(x);
 	};
 
@@ -195,14 +195,14 @@ export function readRestated(
 		letters,
 		window,
 		apply: (model, name) => {
-			const made = changes.reduce((x, change) => change(x), model as Known);
+			const made = [...changes].reduce((x, change) => change(x), model as Known);
 			const facts = { ...made.facts, origin: [] };
 			return name
 				? {
 						...withoutSearched(renamed(made, name)),
 						...{ name: name.replace(/\.json$/i, ""), source: name, notes: [], facts },
 					}
-				: changes.length
+				: changes.size
 					? withoutSearched(made)
 					: model;
 		},
