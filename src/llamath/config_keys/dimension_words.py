@@ -1,5 +1,5 @@
-"""`dimension_words`: the name of a dimension in a label, by its letter, or by its config key where a
-letter stands for several.
+"""`dimension_words`: the name of a dimension in a label, by its letter, or by its config key where
+a letter stands for several.
 """
 
 from __future__ import annotations

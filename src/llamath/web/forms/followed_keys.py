@@ -109,9 +109,9 @@ def with_window(block: B, size: int) -> B:
 
 
 def followed_keys(model: FamilyModel) -> dict[str, Any]:
-    """Return what of a config the page of a model follows: `context` and `window` by their keys, `rope` with the
-    base of a config without one, `act` by its key, `dtypes` by their names unless weights are
-    quantized; `words` are pairs of a text of the model and one in its place.
+    """Return what of a config the page of a model follows: `context` and `window` by their keys,
+    `rope` with the base of a config without one, `act` by its key, `dtypes` by their names unless
+    weights are quantized; `words` are pairs of a text of the model and one in its place.
     """
     is_plain = model.weight_format.name in PLAIN_FORMATS
     return {
