@@ -157,7 +157,8 @@ export function readRestated(
 	/** Whether all windows are within a context, as those of the model are. */
 	const isWithin = (n: bigint, window: bigint | null) =>
 		kinds.every((x) => !x.window || (window ?? BigInt(x.window)) <= n);
-	if (typeof context === "bigint" && context < MAX_CONTEXT && isWithin(context, asked)) {
+	const hasContext = typeof context === "bigint" && context > 0n && context < MAX_CONTEXT;
+	if (hasContext && isWithin(context, asked)) {
 		letters[CONTEXT] = context;
 		if (differs(followed.context)) follow([followed.context], withoutOwnPairs);
 	}
