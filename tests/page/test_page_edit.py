@@ -15,6 +15,7 @@ from llamath.analysis.learn.tour.tour import tour_of
 from llamath.analysis.understand.diff.model_diff import diff
 from llamath.analysis.understand.fact_sheet import fact_sheet
 from llamath.loading import load
+from llamath.utils.number_format import short_bytes
 from support.browser_page import Tab, at_widths, browser, go_to, shown_text, wait_until_drawn
 from support.page_models import page_of
 
@@ -118,6 +119,40 @@ def test_questions_keep_what_was_edited_before(tab: Any) -> None:
     assert pressed == ["twice as deep", "twice as wide"]
     ask(tab, "twice as deep")
     assert total(tab) == llamath.load({**config, **both, "num_hidden_layers": 32}).parameters.total
+
+
+def test_window_is_a_key_that_a_slider_moves(browser: Any, tmp_path: Path) -> None:
+    slug = "gemma-2-2b"
+    config = load(slug).config.data
+
+    def facts(tab: Any) -> str:
+        return " ".join(tab.inner_text(".facts").split())
+
+    def shows(tab: Any, window: int) -> bool:
+        known = fact_sheet(llamath.load({**config, "sliding_window": window}))
+        said = (f"{window:,} tokens", short_bytes(known.kv_full_context))
+        return all(x in facts(tab) for x in said)
+
+    with Tab(browser, tmp_path, page_of(slug), "#edit=sizes") as tab:
+        own = facts(tab)
+        ask(tab, "a window of 1,024")
+        assert 'keys={"sliding_window":1024}' in unquote_plus(tab.evaluate("location.hash"))
+        assert shows(tab, 1024) and "no weight" in tab.inner_text("[data-part=window]")
+        ask(tab, "all tokens in every layer")
+        assert tab.input_value("#size-W") == "8192" and shows(tab, 8192)
+        drag(tab, "W", 2048, 2560)
+        tab.fill("#size-L", "30")
+        wait_until_drawn(tab)
+        assert "2,560 tokens in 15 layers" in facts(tab)
+        at = str(tab.evaluate("location.hash"))[1:]
+        go_to(tab, at.replace("edit=sizes", "edit=text"))
+        typed = json.loads(tab.input_value("#config-text"))
+        assert typed["sliding_window"] == 2560 and typed["num_hidden_layers"] == 30
+        for other in ("null", "9000"):
+            go_to(tab, "edit=sizes&keys=" + quote(f'{{"sliding_window":{other}}}'))
+            said = tab.inner_text(".edit-result")
+            assert f"sliding_window {other}" in said and "llamath export config.json" in said
+            assert facts(tab) == own
 
 
 def drag(tab: Any, letter: str, *values: int) -> None:
@@ -376,3 +411,18 @@ def test_sliders_are_wide_and_labels_whole(browser: Any, tmp_path: Path, sizes: 
             assert min(columns) == round(tab.locator("header .wrap > *").first.bounding_box()["x"])
             if width == 1440:
                 assert len(columns) == (2 if sizes else 3)
+        if not sizes:
+            label = tab.inner_text("label[for=size-r]").split()
+            assert label == ["KV", "latent", "r", "kv_lora_rank"], "words, and the key"
+            ask(tab, "multi-head attention")
+            assert f"cache {128 * (192 + 128) * 2:,} bytes" in tab.inner_text("[data-part=latent]")
+            ask(tab, "half the KV latent")
+            config = load("deepseek-v3").config.data
+            assert causes(tab)[0][0] == "smaller KV latent 512 → 256"
+            ask(tab, "half the KV latent")
+            wide = tab.get_by_role("button", name="twice as wide")
+            assert "expert FFN size 2,048 → 4,096" in wide.get_attribute("title")
+            ask(tab, "twice as wide")
+            widths = ("hidden_size", "intermediate_size", "moe_intermediate_size")
+            edited = llamath.load({**config, **{x: 2 * config[x] for x in widths}})
+            assert total(tab) == edited.parameters.total

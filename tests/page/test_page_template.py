@@ -312,10 +312,13 @@ RESTATED: tuple[dict[str, Any], ...] = (
     {"rope_parameters": {"rope_type": "default", "rope_theta": 3e6}},
 )
 """Keys that are no dimensions; None: absent."""
-OTHERS_RESTATED = ("mistral-7b", "gemma-7b", "deepseek-v2-lite", "phi-1.5")
+OTHERS_RESTATED = ("mistral-7b", "gemma-7b", "deepseek-v2-lite", "phi-1.5", "gemma-2-2b")
+WINDOWS = {"mistral-7b": 900, "gemma-2-2b": 131072, "gemma-3-1b": 1024, "gpt-oss-20b": 16}
+"""Smaller and larger ones than the model's own, one as long as the context."""
+RESTATING = [x for x in CHANGES if x not in ("gpt2", *WITH_KINDS_OF_LAYERS)]
 
 
-@pytest.mark.parametrize("slug", [x for x in CHANGES if x not in ("gpt2", *WITH_KINDS_OF_LAYERS)])
+@pytest.mark.parametrize("slug", dict.fromkeys((*RESTATING, *WINDOWS)))
 def test_page_follows_keys_that_are_no_dimensions(
     browser: Any, tmp_path: Path, page: str, slug: str, request: pytest.FixtureRequest
 ) -> None:
@@ -326,7 +329,8 @@ def test_page_follows_keys_that_are_no_dimensions(
     config = dict(model_of(slug).config.data)
     template, followed = data_of(slug)["models"][0]["template"], set[str]()
     with Tab(browser, tmp_path, page, width=NARROW) as tab:
-        for changes in RESTATED if every else RESTATED[:1]:
+        for restated in RESTATED if every else RESTATED[:1]:
+            changes = restated | ({"sliding_window": WINDOWS[slug]} if slug in WINDOWS else {})
             other = {key: x for key, x in {**config, **changes}.items() if x is not None}
             made, keys = tab.evaluate(
                 """([template, own, entries]) => {
@@ -354,7 +358,8 @@ def test_page_follows_keys_that_are_no_dimensions(
             wrong = _differences(_comparable(data, made), _comparable(made, made))
             assert not wrong, (changes, keys, wrong[:10])
             followed |= {*keys} & changes.keys()
-    assert "max_position_embeddings" in followed
+    assert "max_position_embeddings" in followed or slug in WINDOWS
+    assert ("sliding_window" in followed) == (slug in WINDOWS)
     if slug == "llama-3-8b":
         own = {"hidden_size", "hidden_activation"}
         assert followed == {y for x in RESTATED for y in x} - own

@@ -717,6 +717,8 @@ def _divided(function: str, a: int, b: int) -> Expr:
 
 
 def _extreme(function: str, a: Expr, b: Expr) -> Expr:
+    if is_marking() and (a.symbols or b.symbols) and not (_varies(a) or _varies(b)):
+        return _call(function, a, b)  # which one it is follows the letters
     larger, smaller = (a, b) if _never_less(a, b) else (b, a)
     if not _never_less(larger, smaller):
         return _call(function, a, b)

@@ -86,9 +86,10 @@ export function editCauses(design: Design, from: Dimensions, to: Dimensions): Ed
 		const first = letters[0]!;
 		const [low, high] = [a.values[first]!, b.values[first]!];
 		const [own, other] = isReversed ? [high, low] : [low, high];
-		const key = design.letters.find((x) => x.letter === kind)?.key ?? kind;
+		const dimension = design.letters.find((x) => x.letter === kind);
+		const name = dimension?.says || dimension?.key || kind;
 		const word = changes[kind]?.[own > other ? 1 : 0];
-		const cause = word ?? `${other > own ? "larger" : "smaller"} ${key}`;
+		const cause = word ?? `${other > own ? "larger" : "smaller"} ${name}`;
 		const values = { ...now.values };
 		for (const x of letters) values[x] = b.values[x]!;
 		const arrow = `${grouped(own)} → ${grouped(other)}`;

@@ -10,13 +10,21 @@ import {
 	type Dimensions,
 } from "./design";
 import { value } from "./expressions";
-import { decodeKeys, encodeKeys, forgetKeptKeys, keptKeys, keysNotFollowed } from "./files/config";
+import {
+	decodeKeys,
+	encodeKeys,
+	forgetKeptKeys,
+	keepTyped,
+	keptKeys,
+	keysNotFollowed,
+	ownEntries,
+} from "./files/config";
 import type { FormatData } from "./files/headers";
 import { focusNext } from "./focus_next";
 import { grouped } from "./format";
 import { parseWhole } from "./settings";
-import { change } from "./state";
-import { readRestated } from "./restated";
+import { change, state } from "./state";
+import { readRestated, type StatedWindow } from "./restated";
 import { instantiate, lettersFrom, variantOf, type Letters, type Template } from "./template";
 
 /** The model as it is published, where the one that is shown is edited; else null. */
@@ -50,6 +58,10 @@ export interface Edited {
 	unfollowed: string;
 	/** Keys that change no dimension and that the page does not follow, with their values. */
 	ignored: [key: string, text: string][];
+	/** The window, if the page follows it. */
+	window: StatedWindow | null;
+	/** The texts of other keys than those of dimensions, where they are not the model's own. */
+	kept: ReadonlyMap<string, string> | undefined;
 	/** The name of the file whose model it is, or empty. */
 	opened: string;
 }
@@ -174,6 +186,13 @@ export function closeEdit(): void {
 	focusNext("[data-view=edit]");
 }
 
+/** Sets the window of an edited model, which is a key of its config and no dimension. */
+export function setWindow({ design, kept, window }: Edited, n: bigint, gesture = ""): void {
+	const entries = new Map(kept ?? ownEntries(design)).set(window!.key, String(n));
+	keepTyped(state.view === "b" ? "b" : "a", state.sizes, entries);
+	change({ keys: encodeKeys(entries, design) }, false, gesture);
+}
+
 const lastSound = new Map<number, ModelData>();
 
 const lastEdited = new Map<number, { of: unknown[]; edited: Edited }>();
@@ -209,20 +228,20 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 	const broken = [...shown.counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isOtherHead = dimensions.tied !== own.tied;
 	const isChanged = !isSame(dimensions, own) || mixture !== null;
-	const hasOtherCache = counts.cache.unknown.length > 0;
 	const opened = isKept ? keptKeys.name : "";
 	const ownKeys = new Map(design.config.map((x) => [x.key, x.text]));
-	const restated = kept ? readRestated(original, ownKeys, kept) : null;
-	const ignored = kept
-		? keysNotFollowed(kept, design).filter(([key]) => !restated!.keys.has(key))
-		: [];
+	const restated = readRestated(original, ownKeys, kept ?? ownKeys);
+	const isFollowed = (key: string) => restated.keys.has(key);
+	const hasOtherCache = counts.cache.unknown.some((key) => !isFollowed(key));
+	const { window } = restated;
+	const ignored = kept ? keysNotFollowed(kept, design).filter(([key]) => !isFollowed(key)) : [];
 	const edited = {
 		...{ original, design, dimensions, counts, isChanged, broken, hasOtherCache, ignored },
-		...{ experts, mixture, opened, total: shown.counts.total },
+		...{ experts, mixture, opened, window, kept, total: shown.counts.total },
 	};
 	const made = (template: Template, letters: Letters) => {
-		const model = instantiate(template, { ...letters, ...restated?.letters });
-		return restated ? restated.apply(model, opened) : model;
+		const model = instantiate(template, { ...letters, ...restated.letters });
+		return restated.apply(model, opened);
 	};
 	if (!isChanged) {
 		lastSound.delete(i);

@@ -9,6 +9,7 @@ import type { Letters } from "./template";
 type Words = Record<string, [own: string, other: string][]>;
 interface Followed {
 	context: string;
+	window: string;
 	rope: { theta: number; words: Words } | null;
 	act: { key: string; own: string; words: Words } | null;
 	dtypes: Record<string, string> | null;
@@ -50,7 +51,11 @@ interface Known extends ModelData {
 		weights: { dtype: string; name: string; bytes: string; released: boolean }[];
 	};
 	passes: Record<string, { steps: { does: string }[] }[]>;
-	attention: { kinds: { rope: number | null; window: string | null }[]; ropes: Rope[] };
+	attention: {
+		kinds: { rope: number | null; window: string | null }[];
+		ropes: Rope[];
+		context: string;
+	};
 	tour: Stop[];
 	sizes: {
 		dtype: string;
@@ -61,15 +66,25 @@ interface Known extends ModelData {
 }
 type Change = (model: Known) => Known;
 
+/** The window of a model whose window the page follows. */
+export interface StatedWindow {
+	key: string;
+	own: bigint;
+	/** Null: what the config says is no window from 2 to the context, and not followed. */
+	now: bigint | null;
+	/** The context, with which every layer sees all tokens. */
+	most: bigint;
+}
 /** Keys of a config that the page follows, and what it makes of them. */
 export interface Restated {
 	keys: ReadonlySet<string>;
 	letters: Letters;
+	window: StatedWindow | null;
 	apply: (model: ModelData, name: string) => ModelData;
 }
 
-/** The letter of the context, and the longest one that is followed. */
-const CONTEXT = "context";
+/** The letters of the context and of the window, and the longest context that is followed. */
+const [CONTEXT, WINDOW] = ["context", "window"];
 const MAX_CONTEXT = 2n ** 32n;
 /** Numbers that Python writes without an exponent. */
 const [MIN_NUMBER, MAX_FACTOR, MAX_THETA] = [1e-4, 1e4, 1e10];
@@ -121,7 +136,7 @@ export function readRestated(
 ): Restated {
 	const { followed } = original as Known;
 	const keys = new Set<string>();
-	const changes: Change[] = [];
+	const changes = new Set<Change>();
 	const letters: Letters = {};
 	const read = (texts: ReadonlyMap<string, string>, key: string): Json => {
 		const text = texts.get(key) ?? "null";
@@ -130,16 +145,32 @@ export function readRestated(
 	};
 	const differs = (key: string) => own.get(key) !== entries.get(key);
 	const follow = (names: string[], change: Change | null) => {
-		if (change) changes.push(change);
+		if (change) changes.add(change);
 		if (change) for (const x of names) keys.add(x);
 	};
 
 	const context = followed.context && read(entries, followed.context);
-	const windows = (original as Known).attention.kinds.map((x) => BigInt(x.window ?? 0));
-	const isLong = (n: bigint) => n < MAX_CONTEXT && windows.every((x) => n > x);
-	if (typeof context === "bigint" && context > 0n && isLong(context)) {
+	const { kinds, context: ownContext } = (original as Known).attention;
+	const ownWindow = kinds.find((x) => x.window)?.window;
+	const stated = followed.window ? read(entries, followed.window) : null;
+	const asked = typeof stated === "bigint" && stated > 1n ? stated : null;
+	/** Whether all windows are within a context, as those of the model are. */
+	const isWithin = (n: bigint, window: bigint | null) =>
+		kinds.every((x) => !x.window || (window ?? BigInt(x.window)) <= n);
+	const hasContext = typeof context === "bigint" && context > 0n && context < MAX_CONTEXT;
+	if (hasContext && isWithin(context, asked)) {
 		letters[CONTEXT] = context;
 		if (differs(followed.context)) follow([followed.context], withoutOwnPairs);
+	}
+	let window: StatedWindow | null = null;
+	const length = BigInt(ownContext || 0);
+	if (followed.window && ownWindow && isWithin(length, null)) {
+		const [own, most] = [BigInt(ownWindow), letters[CONTEXT] ?? length];
+		const isFollowed = differs(followed.window) ? asked && isWithin(most, asked) : true;
+		const now = isFollowed ? (asked ?? own) : null;
+		window = { key: followed.window, own, now, most };
+		if (now) letters[WINDOW] = now;
+		if (now && differs(followed.window)) follow([followed.window], withoutOwnPairs);
 	}
 	if (followed.rope && [...ROPE_KEYS, ORIGINAL].some(differs))
 		follow(
@@ -163,15 +194,16 @@ export function readRestated(
 	return {
 		keys,
 		letters,
+		window,
 		apply: (model, name) => {
-			const made = changes.reduce((x, change) => change(x), model as Known);
+			const made = [...changes].reduce((x, change) => change(x), model as Known);
 			const facts = { ...made.facts, origin: [] };
 			return name
 				? {
 						...withoutSearched(renamed(made, name)),
 						...{ name: name.replace(/\.json$/i, ""), source: name, notes: [], facts },
 					}
-				: changes.length
+				: changes.size
 					? withoutSearched(made)
 					: model;
 		},

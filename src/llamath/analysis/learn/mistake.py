@@ -76,6 +76,6 @@ def words_of(study: Study) -> Mapping[str, str]:
     words = _Words({name: f"{Expr.const(n):,}" for name, n in numbers.items() if n is not None})
     words |= {"model": study.name, "short_square": short_count(d * d)}
     if study.window is not None:
-        words["window"] = f"{int(study.window.max_lookback or 0):,}"
+        words["window"] = f"{study.window.max_lookback or 0:,}"
     vars(study)["_words"] = words
     return words

@@ -79,7 +79,7 @@ def _all_tokens(study: Study, account: Account) -> Account | None:
 def _windows_everywhere(study: Study, account: Account) -> Account | None:
     if study.window is None or study.window.max_lookback is None:
         return None
-    n = int(study.window.max_lookback)
+    n = study.window.max_lookback
 
     def cut(x: Product) -> Product:
         tokens = x.factor("tokens")

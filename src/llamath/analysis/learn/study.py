@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ...core.attention_facts import AttentionWindow
 from ...core.blocks import MLP, Attention, Decoder, MoE
-from ...core.expr import Expr, product
+from ...core.expr import Expr, as_number, product
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import RecurrentMixer
 from ...core.parameter_count import Section, WeightRow, sections_of
@@ -200,17 +200,31 @@ class Study(Record):
         """The kinds of tensors that its layers cache; empty if that is not known."""
         return () if self.graph is None else cache_specs(self.graph)
 
+    @property
+    def _caches_of_token(self) -> Iterator[CacheSpec]:
+        """Yield what layers cache of one token: those that keep the same vectors together, whatever
+        their windows, as L where these are all layers.
+        """
+        layers: dict[tuple[tuple[Expr, ...], int], Expr] = {}
+        specs = {(x.rows, x.every): x for x in reversed(self.caches)}
+        for x in self.caches:
+            layers[x.rows, x.every] = layers.get((x.rows, x.every), Expr.const(0)) + x.layers
+        every = Expr.const(self.tree.layers.n)
+        for key, n in layers.items():
+            all_layers = every if n == every and every.atoms else n
+            yield specs[key].replace(layers=all_layers, window=None)
+
     def cache(self, tokens: int, batch: int = 1, size: int = BF16_BYTES) -> Account:
         """Return the bytes of the KV cache, without states that do not grow."""
         found = []
-        for spec in self.caches:
+        for spec in self._caches_of_token if tokens == 1 else self.caches:
             names = ("keys", "values") if len(spec.rows) == 2 else tuple(map(str, spec.rows))
             for name, row in zip(names, spec.rows, strict=True):
-                kept = int(spec.tokens(tokens))
+                kept = as_number(spec.tokens(tokens))
                 factors = (
-                    ("layers", Expr.const(spec.layers)),
+                    ("layers", spec.layer_count),
                     ("width", row),
-                    ("tokens", Expr("T", kept) if kept == tokens > 1 else Expr.const(kept)),
+                    ("tokens", Expr("T", kept) if kept == tokens > 1 else Expr.factor(kept)),
                     ("batch", Expr("B", batch) if batch > 1 else Expr.const(1)),
                     ("bytes", Expr.factor(size)),
                 )

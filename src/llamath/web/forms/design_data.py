@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...analysis.understand.diff.causes import CAUSE_TITLES
+from ...config_keys.dimension_words import dimension_words
 from ...core.expr import Expr
 from ...model import FamilyModel
 from ...utils.errors import safe
@@ -96,7 +96,7 @@ def _letter(x: DimRead, absent: Expr | None) -> dict[str, Any]:
     return {
         "letter": x.letter,
         "key": safe(x.key),
-        "says": CAUSE_TITLES.get(x.letter, "experts of a token" if x.letter == "k" else ""),
+        "says": dimension_words(x.letter, x.key),
         "value": str(x.value),
         "absent": {"form": None if absent is None else absent.to_expression_json()},
     }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from ...analysis.graph.node import Node
 from ...analysis.graph.recorder import record
@@ -15,20 +15,22 @@ from ...analysis.understand.fact_sheet import activation_name, rope_words
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, declared_weight_format
 from ...config_keys import SYNONYMS
+from ...core.attention_facts import AttentionWindow
 from ...core.blocks import MLP, AttentionBase, Decoder
 from ...core.config import ACTIVATIONS, HIDDEN_ACTS
 from ...core.expr import Expr, as_number
 from ...core.positions import Rope
-from ...core.tree import fold_blocks
+from ...core.tree import Block, Stack, fold_blocks
 from ...families.rope_shared import ROPE_TYPES
 from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError
 
-CONTEXT = "context"
-"""The letter of the context that a config states."""
+CONTEXT, WINDOW = "context", "window"
+"""The letters of the context and of the window that a config states."""
 _THETA, _SCALING, _PARAMETERS = "rope_theta", "rope_scaling", "rope_parameters"
 _ORIGINAL = "original_max_position_embeddings"
+B = TypeVar("B", bound=Block)
 _KINDS = ("default", "linear", "dynamic", "yarn", "llama3")
 """The kinds of rotary positions that a few numbers describe."""
 _SAMPLES = {"theta": 33.0, "factor": 55.0, "original_context": 77}
@@ -42,14 +44,16 @@ def names_of(key: str) -> list[str]:
     return [key, *(name for name, meant in SYNONYMS.items() if meant == key)]
 
 
-def with_context_letter(model: FamilyModel) -> FamilyModel:
-    """Return a model whose context is a number that follows its letter, where a config key alone
-    states it.
+def with_key_letters(model: FamilyModel) -> FamilyModel:
+    """Return a model whose context and window are numbers that follow their letters, where a config
+    key alone states them.
     """
-    if not context_key(model):
-        return model
-    context = as_number(Expr(CONTEXT, int(model.tree.context or 0)))
-    return model.replace(tree=model.tree.replace(context=context))
+    tree = model.tree
+    if context_key(model):
+        tree = tree.replace(context=as_number(Expr(CONTEXT, int(tree.context or 0))))
+    if window_key(model):
+        tree = with_window(tree, as_number(Expr(WINDOW, *_windows(tree))))
+    return model.replace(tree=tree)
 
 
 def context_key(model: FamilyModel) -> str:
@@ -65,14 +69,54 @@ def context_key(model: FamilyModel) -> str:
     return ""
 
 
+def window_key(model: FamilyModel) -> str:
+    """Return the key that states the one window of a model and nothing else; empty if there is
+    none.
+    """
+    windows, tree = _windows(model.tree), model.tree
+    if len(windows) != 1 or tree.is_multimodal:
+        return ""
+    (n,) = windows
+    for key in names_of("sliding_window"):
+        if model.config.data.get(key) == n or key in model.config.defaults_used:
+            others = [(x, _try_load(model, {key: x})) for x in (n + 1, 2 * n)]
+            if all(y is not None and y.tree == with_window(tree, x) for x, y in others):
+                return key
+    return ""
+
+
+def _windows(tree: Decoder) -> set[int]:
+    """Return the sizes of the sliding windows of a model's layers."""
+    blocks = [x.block for x in fold_blocks(tree) if isinstance(x.block, AttentionBase)]
+    return {x.window.size for x in blocks if x.window.size is not None}
+
+
+def with_window(block: B, size: int) -> B:
+    """Return a block in which each sliding window has this size."""
+
+    def changed(x: Any) -> Any:
+        if isinstance(x, Stack):
+            return x.with_blocks(changed)
+        if isinstance(x, AttentionWindow):
+            return x if x.size is None else x.replace(size=size)
+        if not isinstance(x, Block):
+            return x
+        made = {name: changed(y) for name, y in zip(x.fields, x.values(), strict=True)}
+        return x if all(made[y] is getattr(x, y) for y in made) else x.replace(**made)
+
+    found: B = changed(block)
+    return found
+
+
 def followed_keys(model: FamilyModel) -> dict[str, Any]:
-    """Return what of a config the page of a model follows: `context` by its key, `rope` with the
-    base of a config without one, `act` by its key, `dtypes` by their names unless weights are
-    quantized; `words` are pairs of a text of the model and one in its place.
+    """Return what of a config the page of a model follows: `context` and `window` by their keys,
+    `rope` with the base of a config without one, `act` by its key, `dtypes` by their names unless
+    weights are quantized; `words` are pairs of a text of the model and one in its place.
     """
     is_plain = model.weight_format.name in PLAIN_FORMATS
     return {
         "context": context_key(model),
+        "window": window_key(model),
         "rope": _rope(model),
         "act": next(_activations(model), None),
         "dtypes": {x: declared_weight_format({"dtype": x}).name for x in _DTYPES}

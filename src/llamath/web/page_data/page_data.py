@@ -13,11 +13,12 @@ from ...analysis.learn.lessons.quiz_lesson import part_note, plate_parts, quiz_e
 from ...analysis.learn.study import ModelStudy
 from ...analysis.learn.tour.stop_questions import COUNT_SO_FAR, named_mistakes, stop_exercises
 from ...analysis.learn.tour.tour import CodeLine, tour_of
-from ...analysis.understand.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
+from ...analysis.understand.diff.causes import METHOD, Cause, CausePart
 from ...analysis.understand.diff.diff_tables import format_setting
 from ...analysis.understand.diff.model_diff import DiffReport, WeightEntry, diff
 from ...analysis.understand.fact_sheet import fact_sheet
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
+from ...config_keys.dimension_words import dimension_words
 from ...core.expr import Expr, as_number, product, total
 from ...core.parameter_count import Section, WeightRow, formula_of
 from ...core.tree import Folded, fold, fold_field
@@ -29,7 +30,7 @@ from ...utils.number_marks import Marks, mark, marked, own_text, unmarked
 from ..forms.arranged_layers import LayerRule, arranged, find_layer_rule
 from ..forms.design_data import build_design
 from ..forms.family_form import derived_dimensions
-from ..forms.followed_keys import followed_keys, scalings, with_context_letter
+from ..forms.followed_keys import followed_keys, scalings, with_key_letters
 from .attention_data import build_attention
 from .block_data import build_block_diagrams, written_numbers
 from .checkpoint_data import checkpoint_findings
@@ -212,7 +213,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
     rule, others = find_layer_rule(model), dict(template_variants(model, unmarked_data["design"]))
     with marked() as marks:
         # without its count, which is kept
-        arranged_model = arranged(with_context_letter(model).replace(), rule)
+        arranged_model = arranged(with_key_letters(model).replace(), rule)
         data = _marked_data(arranged_model, unmarked_data)
         data["checkpoint"] = checkpoint_findings(model)
         with unmarked():
@@ -245,7 +246,7 @@ def _fixed_letters(model: FamilyModel, variants: Iterable[FamilyModel]) -> list[
 
 def _variant_data(model: FamilyModel, rule: LayerRule | None) -> dict[str, Any]:
     """Return what of the data a variant may change: not what is left out of edited models."""
-    arranged_model = arranged(with_context_letter(model).replace(), rule)
+    arranged_model = arranged(with_key_letters(model).replace(), rule)
     data = _marked_data(arranged_model, {})
     return data | {"fixed": fixed_letters(model)}
 
@@ -430,7 +431,7 @@ def _letters(model: FamilyModel) -> Iterator[dict[str, Any]]:
             else [form.symbol, _in_numbers(form, values)]
         )
         description = {
-            "says": CAUSE_TITLES.get(letter, ""),
+            "says": dimension_words(letter, key),
             "key": safe(key),
             "from": _FROM_CONFIG if in_config else "",
         }

@@ -123,6 +123,10 @@ export function encodeKeys(entries: ReadonlyMap<string, string>, design: Design)
 	return text && `{${text}}`;
 }
 
+/** The texts of a design's own keys that are no dimensions. */
+export const ownEntries = ({ config }: Design): Map<string, string> =>
+	new Map(config.filter((x) => x.form === null && !x.tied).map((x) => [x.key, x.text]));
+
 /** The keys of a text of the address, which may say anything, with the design's own other ones. */
 export function decodeKeys(
 	text: string,
@@ -133,11 +137,7 @@ export function decodeKeys(
 	try {
 		const found = parseStrictJson(new TextEncoder().encode(text), MAX_CONFIG_VALUES, true);
 		if (!(found instanceof Map)) return null;
-		const own = design.config.filter((x) => x.form === null && !x.tied);
-		return new Map([
-			...own.map((x) => [x.key, x.text] as const),
-			...neutralKeys(found, design, nothing),
-		]);
+		return new Map([...ownEntries(design), ...neutralKeys(found, design, nothing)]);
 	} catch (error) {
 		if (!(error instanceof FileError)) throw error;
 		return null;

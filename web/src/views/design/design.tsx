@@ -39,18 +39,26 @@ import { DesignPicture } from "./design_picture";
 const WHOLE = "a whole number from 1 to 4,294,967,295";
 const COUNT = "a count: 405B, 1.5e9, 500M or 8,030,261,248";
 
+/** A key that may break behind each of its words. */
+const breakable = (key: string) =>
+	key.split("_").map((word, i) => [i > 0 && "_", i > 0 && <wbr />, word]);
+
 export function Dimension({
 	x,
 	n,
+	most,
 	move,
 }: {
 	x: DesignLetter;
 	n: bigint;
+	/** The largest value, if there is one. */
+	most?: bigint;
 	move: (n: bigint) => void;
 }) {
 	const id = `size-${x.letter}`;
 	const name = x.says || x.key;
 	const slider = sliderOf(x);
+	if (most && most < slider.most) slider.most = most;
 	const [text, setText] = useState(String(n));
 	useEffect(() => {
 		if (parseWhole(text) !== n) setText(String(n));
@@ -64,10 +72,10 @@ export function Dimension({
 	return (
 		<div class="dimension">
 			<label for={id}>
-				{name.split("_").map((word, i) => [i > 0 && "_", i > 0 && <wbr />, word])}
+				{breakable(name)}
 				<span class="caption" title={x.key}>
-					{x.letter}
-					{x.says && <span class="dimension-key">, {x.key}</span>}
+					{" "}
+					{x.letter} {x.says && <code class="dimension-key">{breakable(x.key)}</code>}
 				</span>
 			</label>
 			<input

@@ -23,6 +23,8 @@ import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
 import { AsMixture } from "./as_mixture";
 import { ConfigText, goToLine } from "./config_text";
+import { WindowNote, WindowQuestions, WindowSlider } from "./edited_window";
+import { hasLatent, LatentNote } from "./latent_question";
 import { classicQuestions, hasChange, withoutChange } from "./questions";
 
 const set = (design: Design, to: Record<string, bigint | boolean>, gesture = "") =>
@@ -44,6 +46,7 @@ export function EditPanel({
 	const lost = isChanged && edited.model !== original ? leftOut(edited.model, original) : [];
 	const [isPast, setPast] = useState(false);
 	const [typed, setNotes] = useState(NO_NOTES);
+	const [isPlain, setPlain] = useState(false);
 	const notes = isText ? typed : NO_NOTES;
 	useEffect(() => setHalfTyped(notes.length > 0), [notes.length > 0]);
 	const end = useRef<HTMLDivElement>(null);
@@ -98,7 +101,7 @@ export function EditPanel({
 				</div>
 				<div class={isChanged || isText ? "edit-body" : "edit-body unchanged"}>
 					<div class="edit-inputs">
-						<Questions edited={edited} />
+						<Questions edited={edited} isPlain={isPlain} setPlain={setPlain} />
 						{isText ? (
 							<ConfigText
 								key={original.name}
@@ -127,6 +130,8 @@ export function EditPanel({
 								.
 							</p>
 						)}
+						<WindowNote edited={edited} />
+						{isPlain && hasLatent(edited) && <LatentNote edited={edited} />}
 						{edited.hasOtherCache && (
 							<p class="edit-note">
 								The cache, the attention and the memory below are those of{" "}
@@ -255,13 +260,22 @@ function Change({ edited }: { edited: Edited }) {
 	);
 }
 
-function Questions({ edited }: { edited: Edited }) {
+function Questions({
+	edited,
+	isPlain,
+	setPlain,
+}: {
+	edited: Edited;
+	/** Whether the cache of plain attention is asked for, of a model with a latent. */
+	isPlain: boolean;
+	setPlain: (isPlain: boolean) => void;
+}) {
 	const { design, dimensions, mixture, experts } = edited;
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const own = useMemo(() => editedDimensions(design, ""), [design]);
 	return (
 		<div class="edit-questions" role="group" aria-label="What if it were">
-			{questions.map(({ name, to }) => {
+			{questions.map(({ name, title, to }) => {
 				const asked = to(dimensions);
 				const isChosen = hasChange(dimensions, asked);
 				return (
@@ -269,6 +283,7 @@ function Questions({ edited }: { edited: Edited }) {
 						type="button"
 						key={name}
 						class="button"
+						title={title || undefined}
 						aria-pressed={isChosen}
 						onClick={() => set(design, isChosen ? withoutChange(own, asked) : asked)}
 					>
@@ -276,6 +291,17 @@ function Questions({ edited }: { edited: Edited }) {
 					</button>
 				);
 			})}
+			{hasLatent(edited) && (
+				<button
+					type="button"
+					class="button"
+					aria-pressed={isPlain}
+					onClick={() => setPlain(!isPlain)}
+				>
+					multi-head attention
+				</button>
+			)}
+			<WindowQuestions edited={edited} />
 			{experts && (
 				<button
 					type="button"
@@ -312,6 +338,7 @@ function Sliders({ edited }: { edited: Edited }) {
 					move={(n) => set(design, { [x.letter]: n }, x.letter)}
 				/>
 			))}
+			<WindowSlider edited={edited} />
 			{dimensions.tied !== null && (
 				<span class="control">
 					<input

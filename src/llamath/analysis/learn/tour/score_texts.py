@@ -74,15 +74,14 @@ def _window(f: TourFacts) -> StopText:
     others = f.layers_with("window") < f.layers
     return StopText(
         "Window",
-        f"{where.capitalize()} a query sees the last {int(size or 0):,} tokens only, its own "
-        "included.",
+        f"{where.capitalize()} a query sees the last {size or 0:,} tokens only, its own included.",
         "Older keys are forgotten, so the cache of these layers stops growing"
         + (
             "; the others carry what is farther away."
             if others
             else "; what is farther away comes in steps, a window with each layer."
         ),
-        f"0 ≤ i − j < {int(size or 0):,}",
+        f"0 ≤ i − j < {size or 0:,}",
     )
 
 

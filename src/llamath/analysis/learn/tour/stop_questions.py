@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ....core.attention_facts import AttentionWindow
 from ....core.expr import (
     Alias,
     Expr,
     as_number,
     ceil_log2,
+    choose_if_less,
     product,
     total,
     written_floor_div,
@@ -292,8 +294,8 @@ class _Asking:
                 "pairs",
                 ("these are the numbers; two of them turn together", dim),
             )
-        elif name == "softmax" and (reads := _keys_read(steps)):
-            unmasked, pairs = sum(reads), TOKENS * TOKENS
+        elif name == "softmax" and (window := _window_of(steps)) is not None:
+            unmasked, pairs = _unmasked_scores(window), TOKENS * TOKENS
             half = pairs // 2 if 2 * unmasked == pairs + TOKENS else None
             yield ask(
                 f"A text has T = {TOKENS:,} tokens. How many scores of one head in this layer are "
@@ -303,7 +305,7 @@ class _Asking:
                 ("a token reads its own key, too", unmasked - TOKENS),
                 ("these are all pairs, the masked ones, too", pairs),
                 ("this is half of all pairs; a token reads its own key, too", half),
-                reason="softmax" if max(reads) == TOKENS else "masked window",
+                reason="softmax" if window.max_lookback is None else "masked window",
             )
         elif name == "state" and (states := [x.state for x in study.caches if x.state is not None]):
             yield ask(
@@ -313,11 +315,11 @@ class _Asking:
                 ("a state does not grow with the tokens", states[0] * Expr("T", TOKENS)),
             )
         elif name == "window" and study.window is not None and study.window.max_lookback:
-            size = study.window.max_lookback
-            at = 2 * size
-            oldest = at if study.window.chunk else at - size + 1
-            if study.tree.context is not None and at >= study.tree.context:
-                at, oldest = at - 1, size  # the last position of the second window, or chunk
+            at = 2 * (size := study.window.max_lookback)
+            if study.tree.context is not None:  # the last position, where the context is shorter
+                last = study.tree.context - 1
+                at = choose_if_less(last, at, last, at)
+            oldest = at - (at % size if study.window.chunk else size - 1)
             yield ask(
                 "Positions begin at 0. Which is the oldest position that the token at position "
                 f"{at:,} reads in a layer with {'chunks' if study.window.chunk else 'the window'}?",
@@ -488,18 +490,23 @@ def _is_one(x: Expr) -> bool:
     return x == 1 and not x.letters
 
 
-def _keys_read(steps: Sequence[Step]) -> Sequence[int]:
-    """Return the keys that each token of a text reads; empty where it reads those after its own as
+def _window_of(steps: Sequence[Step]) -> AttentionWindow | None:
+    """Return the keys that each token of a text reads; None where it reads those after its own as
     well.
     """
-    window = next(
+    window: AttentionWindow | None = next(
         (x.node.attributes.get("window") for x in steps if x.kind == "softmax" and x.node), None
     )
-    if window is None or not window.causal or window.after_prompt:
-        return ()
+    return None if window is None or not window.causal or window.after_prompt else window
+
+
+def _unmasked_scores(window: AttentionWindow) -> int:
+    """Return the query-key pairs of a text."""
     if window.chunk:
-        return [i % window.chunk + 1 for i in range(TOKENS)]
-    return [min(i + 1, window.size or TOKENS) for i in range(TOKENS)]
+        return sum(i % window.chunk + 1 for i in range(TOKENS))
+    size = window.size or TOKENS
+    most = choose_if_less(size, TOKENS, size, TOKENS)
+    return most * TOKENS - most * (most - 1) // 2
 
 
 def _times(stages: Iterable[WalkthroughStage], names: Iterable[str]) -> int:

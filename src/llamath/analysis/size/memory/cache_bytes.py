@@ -72,9 +72,9 @@ class CacheSpec(Record):
         """Return the bytes that grow with the tokens, of all layers and sequences."""
         blocks = [written_ceil_div(row, stored.block) for row in self.rows]
         rows = (
-            (Expr.factor(len(blocks)), self._layer_count, blocks[0])
+            (Expr.factor(len(blocks)), self.layer_count, blocks[0])
             if len(set(self.rows)) == 1
-            else (self._layer_count, total(blocks))
+            else (self.layer_count, total(blocks))
         )
         return (
             product(
@@ -95,10 +95,10 @@ class CacheSpec(Record):
         states = total(
             product((n.in_brackets(), _factor(size))) for n, size in sizes if n is not None
         )
-        return product((self._layer_count, batch, states.in_brackets()))
+        return product((self.layer_count, batch, states.in_brackets()))
 
     @property
-    def _layer_count(self) -> Expr:
+    def layer_count(self) -> Expr:
         """The number of layers: one letter, or a number."""
         layers = Expr.const(self.layers)
         return (

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
+from ....config_keys.dimension_words import LETTER_WORDS, dimension_words
 from ....core.parameter_count import Section
 from ....utils.number_format import format_count, format_signed
 from ....utils.record_type import Record
@@ -23,16 +24,24 @@ METHOD = (
 LETTER_ORDER = ("V", "C", "L", "kinds", "d", "H", "K", "h", "F", "Fs", "Fe", "E", "S")
 """The order in which letters change, L being the layers; others follow by name."""
 
-CAUSE_TITLES = {
-    "V": "vocabulary", "C": "positions", "L": "layers", "kinds": "mix of layers",
-    "d": "hidden size",
-    "H": "heads", "Hh": "heads and head dim",
-    "K": "KV heads", "h": "head dim", "F": "FFN size", "Fs": "shared expert FFN size",
-    "Fe": "expert FFN size", "E": "experts",
-    "S": "shared experts", "attention": "type of attention", "mlp": "type of FFN",
+_TITLES = {
+    "kinds": "mix of layers",
+    "Hh": "heads and head dim",
+    "attention": "type of attention",
+    "mlp": "type of FFN",
     "shared": "type of shared experts",
-    "positions": "learned positions", "head": "head", "norms": "norms", "biases": "biases",
-}  # fmt: skip
+    "positions": "learned positions",
+    "head": "head",
+    "norms": "norms",
+    "biases": "biases",
+}
+CAUSE_TITLES = {
+    x: _TITLES.get(x) or LETTER_WORDS[x]
+    for x in (
+        *("V", "C", "L", "kinds", "d", "H", "Hh", "K", "h", "F", "Fs", "Fe", "E", "S"),
+        *("attention", "mlp", "shared", "positions", "head", "norms", "biases"),
+    )
+}
 """The names of kinds of causes, whatever their direction."""
 
 _GLOBAL_LETTERS = frozenset(("V", "d", "H", "h"))
@@ -191,7 +200,8 @@ def _with_name(
     if cause.kind in LETTER_CHANGES:
         return cause.replace(cause=LETTER_CHANGES[cause.kind][cause.a > cause.b])
     key = b.keys.get(cause.kind) or a.keys.get(cause.kind) or cause.kind
-    return cause.replace(cause=f"{'larger' if cause.b > cause.a else 'smaller'} {key}")
+    name = dimension_words(cause.kind, key) or key
+    return cause.replace(cause=f"{'larger' if cause.b > cause.a else 'smaller'} {name}")
 
 
 class _Transformation:
