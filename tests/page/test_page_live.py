@@ -205,11 +205,19 @@ def test_texts_to_try_end_as_the_world_allows(tab: Any) -> None:
         assert re.search(rf"head \d (finds|reads) (the )?{token.strip()}\b", x["says"]), token
 
 
-def test_prefill_passes_the_tokens_of_the_text(tab: Any) -> None:
+def test_steps_in_a_list_are_those_of_the_text(tab: Any) -> None:
+    go_to(tab, "#zoom=attn&layer=1&batch=4")
     for text in (PARK, "Anna had"):
         type_text(tab, text)
-        n = len(NativeLlama.open().encode(text))
+        watched = llamath.watch(text, dtype="float32")
+        n = len(watched.ids)
         assert f"Prefill: {n} tokens" in tab.text_content(".flow-text")
+        assert f"FLOPs for {n} tokens ·" in tab.text_content(".plate-head")
+        row = tab.locator(".block-row:has([data-step='attn.v'])")
+        assert row.locator(".shape").text_content().endswith(f"[1, {n}, 64]")
+        own = watched["layers.1.attn.v"].cast("B").cast("f").tolist()[-64:]
+        shown = ", ".join(f"{x:.2f}".replace("-", "−") for x in own[:3])
+        assert row.locator("code").text_content() == f"{shown}, …"
 
 
 def test_text_and_layer_are_seen_at_once(fresh: Any) -> None:

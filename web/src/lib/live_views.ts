@@ -56,6 +56,8 @@ export interface MatrixPart {
 export interface LiveMarks {
 	ofNode: (placed: Placed) => ComponentChildren;
 	ofStream: (layout: LayerLayout) => ComponentChildren;
+	/** The first numbers of a step's result. */
+	ofStep: (name: string) => string;
 }
 
 export const liveViews: Partial<LiveViews> = {};
