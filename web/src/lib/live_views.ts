@@ -28,7 +28,7 @@ interface LiveViews {
 	Matrix: ComponentType<MatrixProps>;
 	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
 	TourTokens: ComponentType<{ model: ModelData }>;
-	TourValues: ComponentType<{ model: ModelData; stop: TourStop; isOnPaper?: boolean }>;
+	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
 	/** A hook: the number of tokens of the text; 0 before it is read. */
 	useLength: (model: ModelData) => number;
 }

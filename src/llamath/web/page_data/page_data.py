@@ -39,7 +39,7 @@ from .facts_data import facts_data
 from .file_formats import file_formats
 from .fixed_letters import fixed_letters
 from .live.live_data import LiveParts
-from .live.tour_example import examples_of
+from .live.tour_example import examples_of, is_bundled_example
 from .page_settings import page_settings
 from .parameters_data import build_parameters
 from .plate_data import build_plate
@@ -173,6 +173,9 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     if live is not None:
         for x in (model_data[0], model_data[0]["template"]):
             x |= {"live": live.data, "name": live.data["title"] or x["name"]}
+            # the page computes in numbers what pages without a live model take from the bundled one
+            for stop in x["tour"]:
+                stop |= {"example": None} if is_bundled_example(stop) else {}
     hardware = hardware_of_all(models) if len(models) > 1 else ("", "")
     # the models last, after what they have words in common with: see `_model`
     return {
@@ -272,7 +275,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
         **unmarked_data,
-        "tour": list(_tour(model)),
+        "tour": list(_tour(model, is_variant=not unmarked_data)),
         "quiz": _quiz(model),
         "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],
@@ -292,10 +295,10 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
     }
 
 
-def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
+def _tour(model: FamilyModel, *, is_variant: bool) -> Iterator[dict[str, Any]]:
     """Yield the stops of the tour, with an example and what is asked there."""
     tour = tour_of(model)
-    asked, examples = stop_exercises(tour), examples_of(tour)
+    asked, examples = stop_exercises(tour), examples_of(tour, is_variant=is_variant)
     for x in tour.stops:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",

@@ -1,1 +1,1 @@
-(async()=>{const{bb:a}=await LLAMATH_PAGE;a()})();
+(async()=>{const{cb:a}=await LLAMATH_PAGE;a()})();
