@@ -32,11 +32,12 @@ _MORE = "…"
 Table = Mapping[str, Any]
 
 
-def examples_of(tour: Tour, *, is_variant: bool = False) -> Mapping[str, Table]:
+def examples_of(tour: Tour, own: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, Table]:
     """Return what the steps of a tour compute, in other dimensions, so that the numbers of stops
     follow from each other: in the bundled model if it lacks one step at most, else in a small one.
-    What it lacks is of another model, and says so. A variant keeps what the bundled model has, as
-    the page does that is edited. `Example` in web/src/views/tour/tour_example.tsx.
+    What it lacks is of another model, and says so. Of the variant of a model, whose `own` stops
+    those are, the bundled one if it is that of the model. `Example` in
+    web/src/views/tour/tour_example.tsx.
     """
     bundled = {
         x.name: bundled_tables()[x.name]
@@ -44,7 +45,8 @@ def examples_of(tour: Tour, *, is_variant: bool = False) -> Mapping[str, Table]:
         if bundled_kinds().get(x.name) == kind_of(x) and x.name in bundled_tables()
     }
     worked = worked_steps(tour.stops, tour.model.text.config.data["model_type"])
-    is_bundled = is_variant or len(worked.keys() - bundled.keys()) <= _MAY_LACK
+    lacks = len(worked.keys() - bundled.keys())
+    is_bundled = sum(map(is_bundled_example, own)) > len(own) / 2 if own else lacks <= _MAY_LACK
     found = {**worked, **bundled} if is_bundled else {**bundled, **worked}
     names = [x.name for x in tour.stops if x.name in found]
     most = Counter(found[x]["in"] for x in names).most_common(1)

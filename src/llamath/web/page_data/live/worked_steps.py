@@ -315,7 +315,7 @@ def _softmax(x: Mapping[str, Any]) -> Part:
             shares = _shares(x, products)[: len(products)]
             yield token, *shares, *["masked"] * (len(tokens) - len(products))
 
-    return "the first head: a row reads the tokens of its columns", ["", *tokens], rows()
+    return "the first head: what a row reads", ["", *tokens], rows()
 
 
 def _mix(x: Mapping[str, Any]) -> Part:
@@ -328,13 +328,13 @@ def _mix(x: Mapping[str, Any]) -> Part:
         yield "all: y", "", *map(short, x["y"])
 
     columns = ["value of", "share", *(f"[{i}]" for i in range(len(x["y"])))]
-    return "the first head: the values, each times its share", columns, rows()
+    return "the first head", columns, rows()
 
 
 def _rope(x: Mapping[str, Any]) -> Part:
     pairs = ((f"{i}, {k}", degrees(angle), *map(list_numbers, y)) for i, k, angle, *y in x["pairs"])
-    scaled = f"; the angles are those of {x['scaling']}" if x["scaling"] else ""
-    says = f"the first head: pairs of channels of q, turned by position {x['position']}{scaled}"
+    scaled = f", scaled by {x['scaling']}" if x["scaling"] else ""
+    says = f"the first head: pairs of q, turned by position {x['position']}{scaled}"
     return says, ROPE_COLUMNS, pairs
 
 
@@ -343,14 +343,14 @@ ROPE_COLUMNS = ("channels", "angle", "before", "after")
 
 def _token(x: Mapping[str, Any]) -> Part:
     rows = ((f"token {i}", str(y)) for i, y in enumerate(x["ids"]))
-    return "three tokens of a vocabulary of four, by their ids", ("token", "id"), rows
+    return "three tokens of a vocabulary of four", ("token", "id"), rows
 
 
 def _next_token(x: Mapping[str, Any]) -> Part:
     shares = [softmax([y / t for y in x["logits"]]) for t in TEMPERATURES]
     rows = ((f"id {i}", *(percent(y[i]) for y in shares)) for i in range(len(x["logits"])))
-    says = "each of the four tokens; a high temperature flattens the probabilities"
-    return says, ("next", *(f"temperature {t:g}" for t in TEMPERATURES)), rows
+    columns = ("next", *(f"temperature {t:g}" for t in TEMPERATURES))
+    return "softmax(logits / temperature)", columns, rows
 
 
 _MADE = {
