@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -54,6 +55,7 @@ from support.broken_files import (
     with_prefix,
     without_index,
 )
+from support.release import usual
 
 TOTAL = 54_096
 READ_WEIGHTS = {
@@ -249,8 +251,17 @@ def test_count_of_a_folder_notes_broken_weights(case: str, folders: dict[str, Pa
 READ_ONLY_CONFIG = ("names", "config", "diff", "flops", "plan", "explain", "export")
 
 
-@pytest.mark.parametrize("case", FOLDERS)
-@pytest.mark.parametrize("command", [*READ_ONLY_CONFIG, "design", "trace"])
+CONFIG_COMMANDS = (*READ_ONLY_CONFIG, "design", "trace")
+
+
+@pytest.mark.parametrize(
+    ("command", "case"),
+    usual(
+        *((command, next(iter(FOLDERS))) for command in CONFIG_COMMANDS),
+        *((CONFIG_COMMANDS[0], case) for case in list(FOLDERS)[1:]),
+        release=itertools.product(CONFIG_COMMANDS, FOLDERS),
+    ),
+)
 def test_commands_that_read_the_config_name_broken_weights(
     command: str, case: str, folders: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def query(**values: object) -> str:
 
 
 REQUESTS: list[tuple[str, str]] = [
-    *((f"{name} {slug}", f"{name}?{query(model=slug)}") for name in ("memory", "flops", "config", "fit") for slug in computed_slugs()[::17]),
+    *((f"{name} {slug}", f"{name}?{query(model=slug)}") for name in ("memory", "flops", "config", "fit") for slug in computed_slugs()[::80]),
     *((f"count {slug}", f"count?{query(model=slug)}") for slug in ("gpt2", "llama-3.1-405b", "gemma-3-4b", "qwen3.5-4b", "mixtral-8x7b")),
     *((f"fit llama-3.1-8b --on '{on}' --context max", f"fit?{query(model='llama-3.1-8b', on=on, context='max')}") for on in GPUS),
     ("facts deepseek-v3", "facts?model=deepseek-v3"),

@@ -59,7 +59,7 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
     for pair in PAIRS:
         data = build_page_data([llamath.load(x) for x in pair])
         asks = [
-            [i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(30)
+            [i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(15)
         ]
         with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
             answers = tab.evaluate(
@@ -81,7 +81,7 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
                 ), (pair[i], sizes)
                 assert found["live"] == str(model.parameters.active), (pair[i], sizes)
                 made += 1
-    assert made > 120 and refused > 25
+    assert made > 60 and refused > 12
 
 
 def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Path) -> None:
@@ -190,7 +190,9 @@ def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> No
 
 
 def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) -> None:
-    """At random points the expression equals the count, or a constraint is violated: for every model type, as a preset and tiny, with `--all`."""
+    """At random points the expression equals the count, or a constraint is violated: for every
+    model type, as a preset and tiny, with `--all`; by default for every tenth.
+    """
     rng, known, points = random.Random(3), dict[str, Any](), 0
     every = request.config.getoption("--all")
     for slug in computed_slugs():
@@ -198,7 +200,7 @@ def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) 
     for x in tiny_configs(computed=True):
         known.setdefault(x.values[0]["model_type"], x.values[0])
     without = set[str]()
-    for source in list(known.values())[:: 1 if every else 4]:
+    for source in list(known.values())[:: 1 if every else 10]:
         model = llamath.load(source)
         found = build_design(model)
         if not found["letters"]:
@@ -229,7 +231,7 @@ def test_sliders_match_what_the_library_accepts(request: pytest.FixtureRequest) 
             assert loaded.parameters.active == active_of(one, at), (model.name, at)
             agreeing += 1
         points += agreeing
-    assert points > (300 if every else 100) and not without, (points, without)
+    assert points > (300 if every else 50) and not without, (points, without)
 
 
 @pytest.mark.parametrize("slug", ["gemma-3-4b", "gpt2"])

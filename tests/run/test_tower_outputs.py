@@ -239,10 +239,21 @@ def products_of_masks(vision: Any, patches: int) -> int:
     )
 
 
+FIRSTS = list(
+    {x.values[0]["model_type"]: x.values[0] for x in reversed(multimodal_configs())}.values()
+)
+
+
 @each("config", multimodal_configs())
 @torch.no_grad()
-def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
-    """Of a tower that is counted, the tokens alone."""
+def test_features_and_flops_equal_transformers(
+    config: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    """Of a tower that is counted, the tokens alone; of the first configuration of each model
+    type, and with `--all` of every one.
+    """
+    if config not in FIRSTS and not request.config.getoption("--all"):
+        pytest.skip("with --all")
     config = with_fewer_patches(config)
     model, reference = llamath.load(config), reference_of(config)
     vision = model.tree.vision  # type: ignore[attr-defined]

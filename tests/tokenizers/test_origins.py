@@ -18,6 +18,7 @@ from llamath.utils.errors import LlamathError
 from support.chat_templates import TEMPLATES
 from support.control_vocabulary import CONTROL, vocabulary
 from support.conversations import TOKENS, TOOLS
+from support.release import usual
 
 USERS = "QUESTION"
 PROCESS = TemplateProcess()  # one for all of these templates
@@ -64,8 +65,18 @@ def control_ids(
     return [x for x in ids if x in tokenizer.control_ids]
 
 
-@pytest.mark.parametrize(("special", "normalized"), [(True, False), (False, False), (False, True)])
-@pytest.mark.parametrize("name", TEMPLATES)
+MARKED = ((True, False), (False, False), (False, True))
+"""How a vocabulary marks its control tokens: as special, and as normalized."""
+
+
+@pytest.mark.parametrize(
+    ("name", "special", "normalized"),
+    usual(
+        *((name, *MARKED[0]) for name in TEMPLATES),
+        *((next(iter(TEMPLATES)), *x) for x in MARKED[1:]),
+        release=((name, *x) for name in TEMPLATES for x in MARKED),
+    ),
+)
 @pytest.mark.slow
 def test_hostile_text_adds_no_control_token(
     name: str, special: bool, normalized: bool, request: pytest.FixtureRequest

@@ -24,6 +24,8 @@ X = TypeVar("X")
 
 _IMPORTING = RLock()
 """Held while modules are imported: a family is declared before the end of its module."""
+_IMPORTED: set[str] = set()
+"""The modules that were imported to look for a declaration."""
 _FOLDERS = ("", "multimodal")
 """Folders of the modules that declare model types, in this package."""
 
@@ -229,8 +231,11 @@ def import_module_of(model_type: str, *declared: Mapping[str, object]) -> None:
     with _IMPORTING:
         if not model_type or any(model_type in x for x in declared):
             return
+        if len(_IMPORTED) == len(_module_names()):
+            return  # none of them declares it
         for name in _modules_like(model_type):
             import_module(name, __package__)
+            _IMPORTED.add(name)
             if any(model_type in x for x in declared):
                 return
 

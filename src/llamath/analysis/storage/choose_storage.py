@@ -24,6 +24,7 @@ from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
 from ...loading import load_family
 from ...model import FamilyModel
 from ...utils.errors import LlamathError, UnknownQuantization
+from ...utils.number_marks import is_marking
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
 
 
@@ -133,8 +134,24 @@ def weight_storage(
     """Return every weight with its bytes.
 
     GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed); a recipe
-    needs the `names` of tensors.
+    needs the `names` of tensors. Trees never change, so each keeps what was found.
     """
+    kept: dict[Any, tuple[Any, WeightStorage]] = vars(tree).setdefault("_storage", {})
+    naming = None if gguf is None else (id(gguf.names), *gguf[1:])
+    # of names that it keeps; where numbers are marked, bytes have their expressions
+    key = (packer, naming, imatrix, id(names), is_marking())
+    if key not in kept:
+        kept[key] = (gguf, names), _find_storage(tree, packer, gguf, imatrix, names)
+    return kept[key][1]
+
+
+def _find_storage(
+    tree: Decoder,
+    packer: WeightFormat,
+    gguf: GGUFNaming | None,
+    imatrix: bool | None,
+    names: Scheme | None,
+) -> WeightStorage:
     if packer.recipe is not None:
         from .recipe_storage import recipe_storage
 

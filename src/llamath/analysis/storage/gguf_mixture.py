@@ -4,9 +4,9 @@ for each tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
@@ -82,10 +82,21 @@ def gguf_mixture(
         yield stored if layers == (-1,) else stored._replace(layers=tuple(sorted(layers)))
 
 
-def gguf_tensors(tree: Decoder, gguf: GGUFNaming) -> list[_TensorWeights]:
+def gguf_tensors(tree: Decoder, gguf: GGUFNaming) -> Sequence[_TensorWeights]:
     """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer,
     each sorted by name; without weights those of layers for multi-token prediction.
+
+    Trees never change, so each keeps its tensors for the types of all file types.
     """
+    kept: dict[Any, tuple[Scheme, list[_TensorWeights]]]
+    kept = vars(tree).setdefault("_gguf_tensors", {})
+    key = (id(gguf.names), gguf.mtp_copies)  # of names that it keeps
+    if key not in kept:
+        kept[key] = gguf.names, _list_tensors(tree, gguf)
+    return kept[key][1]
+
+
+def _list_tensors(tree: Decoder, gguf: GGUFNaming) -> list[_TensorWeights]:
     names = gguf.names
     if tree.layers.n > MAX_LISTED_LAYERS:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to choose a type for each")

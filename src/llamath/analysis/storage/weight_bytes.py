@@ -4,7 +4,9 @@ and those of a checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
@@ -82,6 +84,20 @@ class WeightStorage(Record):
     def bits(self) -> float:
         """Bits per weight, on average."""
         return 8 * self.bytes / (self.elements or 1)
+
+    @cached_property
+    def element_bytes(self) -> Mapping[str, Fraction]:
+        """The bytes of one element of each weight, by pattern, scales included, on average over
+        the layers.
+        """
+        sizes: dict[str, tuple[int, int]] = {}
+        for x in self.weights:
+            size, n = sizes.get(x.leaf.pattern, (0, 0))
+            sizes[x.leaf.pattern] = (
+                size + x.total,
+                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
+            )
+        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
 
     @property
     def formulas(self) -> dict[str, str]:

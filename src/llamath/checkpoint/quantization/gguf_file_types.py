@@ -13,6 +13,7 @@ more, because such a matrix now counts as one of v.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from ..formats.dtypes import DTYPES
@@ -67,33 +68,34 @@ ARCHS_70B, ARCHS_70B_WITH_GQA = ("qwen2",), ("llama",)
 grouped-query attention."""
 
 
-class GGUFTensor(NamedTuple):
-    """A tensor with its shape, outermost dimension first; `layer` is −1 outside the layers."""
+class GGUFTensor:
+    """A tensor with its shape, outermost dimension first; `layer` is −1 outside the layers. What
+    the rules of all file types ask of it is found once.
+    """
 
-    name: str
-    shape: tuple[int, ...]
-    layer: int = -1
+    def __init__(self, name: str, shape: tuple[int, ...], layer: int = -1) -> None:
+        self.name, self.shape, self.layer = name, shape, layer
 
-    @property
+    @cached_property
     def ndim(self) -> int:
         """Number of dimensions in ggml, without outermost ones of length 1."""
         return len(self.shape) - next(
             (i for i, x in enumerate(self.shape) if x > 1), len(self.shape) - 1
         )
 
-    @property
+    @cached_property
     def role(self) -> str:
         """Its role in the rules."""
         if self.name in ("output.weight", "token_embd.weight", "per_layer_token_embd.weight"):
             return "head" if self.name == "output.weight" else "embed"
         return next((part for piece, part in _ROLES.items() if piece in self.name), "")
 
-    @property
+    @cached_property
     def is_expert_stack(self) -> bool:
         """Whether it holds the matrices of all experts of a layer."""
         return self.ndim == 3 and self.name.endswith("_exps.weight")
 
-    @property
+    @cached_property
     def is_quantized(self) -> bool:
         """Whether llama.cpp quantizes it."""
         return (

@@ -175,11 +175,14 @@ class ShardedModel:
         sizes = ElementSizes(
             kv_format(calculator.kv_dtype), DTYPES[calculator.packer.compute_dtype].bytes
         )
-        return [self.memory_of_stage(i, sizes) for i in range(len(self.stages))]
+        found = self._of_stages(lambda i: self.memory_of_stage(i, sizes))
+        return [x.replace(stage=i, runs=self.stages[i].runs) for i, x in enumerate(found)]
 
     @cached_property
     def _total_memory(self) -> list[Expr]:
-        return [Expr.const(x.total) for x in self._memory]
+        """The memory of a GPU of each stage, once of those that are equal."""
+        pairs = enumerate(zip(self._memory, self.equal_stages, strict=True))
+        return [Expr.const(x.total) for i, (x, same) in pairs if same == i]
 
     def memory_of_stage(self, i: int, sizes: ElementSizes) -> StageMemory:
         """Return the memory of a stage as expressions in T and B."""

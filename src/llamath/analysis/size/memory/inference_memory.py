@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ....checkpoint.formats.dtypes import DTYPES
 from ....checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ....core.blocks import Decoder
-from ....core.expr import Expr, as_number, maximum, minimum, product, total
+from ....core.expr import Expr, maximum, minimum, product, total
 from ....core.extensions.encoder_decoder import ENCODER, EncoderDecoder
 from ....core.tree import fold
 from ....families.deepseek_shared import MTP_KEYS
@@ -342,21 +342,8 @@ class MemoryCalculator:
         """Return the bytes of one element of a stored weight, scales included, on average over the
         layers; of an unknown one, on average over all weights.
         """
-        found = self._bytes_by_pattern.get(pattern)
+        found = None if self.storage is None else self.storage.element_bytes.get(pattern)
         return self._mean_bytes if found is None else found
-
-    @cached_property
-    def _bytes_by_pattern(self) -> Mapping[str, Fraction]:
-        if self.storage is None:
-            return {}
-        sizes: dict[str, tuple[int, int]] = {}
-        for x in self.storage.weights:
-            size, n = sizes.get(x.leaf.pattern, (0, 0))
-            sizes[x.leaf.pattern] = (
-                size + x.total,
-                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
-            )
-        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
 
     @cached_property
     def _mean_bytes(self) -> Fraction:
