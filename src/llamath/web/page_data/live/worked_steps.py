@@ -19,7 +19,7 @@ from ....analysis.learn.tour.tour import Stop
 from ....utils.number_marks import own_text
 from .example_numbers import TEMPERATURES, degrees, list_numbers, percent, short, softmax
 
-_SHOWN = 6
+_SHOWN = 4
 """The most numbers of a row."""
 WORKED_FILE = Path(__file__).with_name("worked_steps.json")
 _BESIDE_FORMULA = {"gate_up", "norm", "post_norm", "state", "positions", "mixer_out"}
@@ -123,10 +123,13 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
     kept = found.get("recorded")
     columns: Sequence[str]
     if kept is None:
-        rows = [(name, numbers[:_SHOWN]) for name, numbers in _named(found)]
+        rows = _named(found)
         longest = max((x for _, x in rows), key=len)
-        cells: Iterable[Sequence[str]] = [(name, *map(short, x)) for name, x in rows]
-        says, columns = _SAYS.get(stop, ""), _places(longest)
+        cells: Iterable[Sequence[str]] = [
+            (name, *map(short, x[:_SHOWN]), *_more(x)) for name, x in rows
+        ]
+        says = _SAYS.get(stop, "")
+        columns = [*_places(longest[:_SHOWN]), *[""] * len(_more(longest))]
     elif stop == "state":
         says, columns, cells = _STATES[kept["scan"]](kept)
     else:
@@ -140,6 +143,10 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
         "rows": [list(x) for x in cells],
         "product": _product(found["product"]) if "product" in found else "",
     }
+
+
+def _more(numbers: Sequence[float]) -> Sequence[str]:
+    return ("…",) if len(numbers) > _SHOWN else ()
 
 
 def _named(found: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[float]]]:
