@@ -537,8 +537,8 @@ def changed() -> Rows:
             setattr(module, constant, factor * value)
             errors = [100 * x.error for _, _, predict in RUNS for x in predict()]
             cells.append(
-                f"{sum(map(abs, errors)) / len(errors):.1f} %; {min(errors):+.1f} … "
-                f"{max(errors):+.1f} %"
+                f"{sum(map(abs, errors)) / len(errors):.1f}%; {min(errors):+.1f} … "
+                f"{max(errors):+.1f}%"
             )
         setattr(module, constant, value)
         yield name, *cells

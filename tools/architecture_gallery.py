@@ -138,7 +138,7 @@ def tables() -> Iterator[str]:
     states = ("known", "refused", "unknown")
     cells = (types.total(), *(types[x] for x in states))
     yield f"| model types on the Hub | {' | '.join(map(str, cells))} |"
-    shares = (f"{100 * downloads[x] / downloads.total():.1f} %" for x in states)
+    shares = (f"{100 * downloads[x] / downloads.total():.1f}%" for x in states)
     yield f"| their downloads | {downloads.total() / 1e6:.0f} million | {' | '.join(shares)} |"
     yield from ("", "| configuration | models |", "| --- | ---: |")
     yield from (f"| {words} | {grades[grade]} |" for grade, words in GRADES.items())

@@ -479,9 +479,9 @@ def page(rows: list[Row], version: str) -> str:
         "",
     ]
     lines += ["| state | downloads, millions | share |", "| --- | ---: | ---: |"]
-    lines += [f"| {state} | {n:.1f} | {100 * n / total:.1f} % |" for state, n in sums.items() if n]
+    lines += [f"| {state} | {n:.1f} | {100 * n / total:.1f}% |" for state, n in sums.items() if n]
     listed = 100 * sums["exact"] / sum(downloads["millions"].values())
-    note = f"Of the downloads of the listed types, {listed:.1f} % are of exact ones."
+    note = f"Of the downloads of the listed types, {listed:.1f}% are of exact ones."
     lines += [
         "",
         *wrap(

@@ -87,7 +87,7 @@ def misses(found: Iterable[dict[str, Any]]) -> Iterator[str]:
             difference = x["difference_percent"].get(quantity)
             groups.setdefault((x["kind"], x.get("reason", "")), []).append(
                 f"{name}: {number(printed)} {unit}, predicted {number(predicted)}"
-                + ("" if difference is None else f" ({percent(difference)} %)")
+                + ("" if difference is None else f" ({percent(difference)}%)")
             )
     for (kind, reason), cases in groups.items():
         yield wrap(f"- {kind}, {reason or 'reason not known'}: {'; '.join(cases)}", "  ")
@@ -105,7 +105,7 @@ def peer_table(results: Iterable[dict[str, Any]]) -> Iterator[str]:
         near = sum(abs(found / right - 1) < 1e-3 for found, right in x["off"].values())
         counts = (x["tried"], x["exact"], near, len(x["off"]) - near, sum(x["refused"].values()))
         lines.append((f"{x['peer']} {x['version']}", x["question"], *(f"{n:,}" for n in counts)))
-    header = ("tool", "asked for", "tried", "exact", "within 0.1 %", "off", "refused")
+    header = ("tool", "asked for", "tried", "exact", "within 0.1%", "off", "refused")
     yield from table(header, lines)
 
 

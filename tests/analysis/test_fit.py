@@ -346,6 +346,24 @@ def test_unknown_flops_give_no_prefill_limit() -> None:
     assert json.loads(done.stdout)["prefill_ceiling"] is None
 
 
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "says"),
+    [
+        ("a100-80gb", "fp8", "no FP8 arithmetic on A100 SXM 80GB: engines dequantize the weights"),
+        ("h100", "nvfp4", "no FP4 arithmetic on H100 SXM 80GB: engines dequantize the weights"),
+        ("3090+4090", "fp8", "no FP8 arithmetic on GeForce RTX 3090 24GB: engines dequantize"),
+        ("h100", "fp8", ""),
+        ("a100-80gb", "awq", ""),
+        ("mem=80GiB bw=2TB/s bf16=300TF", "fp8", ""),
+    ],
+)
+def test_a_gpu_without_the_arithmetic_of_a_format_is_named(gpu: str, dtype: str, says: str) -> None:
+    served = [] if "+" in gpu else [llamath.plan_serving("llama-3.1-8b", on=gpu, dtype=dtype)]
+    for report in (llamath.fit("llama-3.1-8b", on=gpu, dtype=dtype), *served):
+        notes = [x for x in report.to_json()["notes"] if "arithmetic" in x]
+        assert len(notes) == bool(says) and all(says in x for x in notes)
+
+
 def test_products_run_in_the_dtype_that_the_device_supports() -> None:
     h100, b200, v100 = (hardware.find_device(x) for x in ("h100", "b200", "v100-32gb"))
     assert (
@@ -381,6 +399,7 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
     [
         "llama-3.1-70b --on 2xh100 --context 128k",
         "llama-3.1-405b --on 8xh100",
+        "llama-3.1-405b --on rtx-4090",
         "llama-3.1-8b --on l4 --context 128k",
         "deepseek-v3 --dtype fp8 --on 8xh100",
         "gpt-oss-120b --dtype bf16 --on h100",

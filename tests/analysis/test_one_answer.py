@@ -9,9 +9,10 @@ import pytest
 
 from llamath import hardware
 from llamath.analysis.size.fit.fit_report import fit
+from llamath.analysis.size.fit.format_support import supported_formats, supported_kv_dtypes
 from llamath.analysis.size.fit.gpu_ranking import rank_gpus
 from llamath.analysis.size.fit.mixed_machine import MixedMachine
-from llamath.analysis.size.fit.suggestions import Suggester, supported_formats, supported_kv_dtypes
+from llamath.analysis.size.fit.suggestions import Suggester
 from llamath.analysis.size.memory.gpu_shards import ShardedModel
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.size.plan.serving_plan import plan_serving

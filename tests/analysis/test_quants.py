@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.size.fit.suggestions import is_supported
+from llamath.analysis.size.fit.format_support import is_supported
 from llamath.cli.command_group import cli
 from llamath.hardware import find_device
 from support.hub_server import Hub

@@ -697,7 +697,7 @@ def test_progress_bar_appears_after_one_second(
     capsys.readouterr()
     assert (
         bar_line(5 * 10**9, 10**10, 10**9)
-        == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
+        == "[############············]  50%  5.0 of 10.0 GB  1.00 GB/s  5 s left"
     )
     assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(
         0, 10**11, 10**9

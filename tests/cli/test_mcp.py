@@ -7,6 +7,7 @@ import builtins
 import importlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -189,6 +190,31 @@ def test_errors_and_notes_reach_the_agent(typed: Typed) -> None:
         and found[9].structured_content is None
     )
     assert "13,158,883 characters" in found[9].content[1].text
+
+
+def test_calls_of_a_pipe_are_answered_before_it_ends() -> None:
+    pytest.importorskip("mcp")
+    client = {"name": "pipe", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    call = {"name": "count", "arguments": {"model": "gpt2", "format": "brief"}}
+    requests = [
+        {"id": 1, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        *({"id": i, "method": "tools/call", "params": call} for i in (2, 3)),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "llamath", "serve", "--mcp"],
+        input="".join(json.dumps({"jsonrpc": "2.0", **x}) + "\n" for x in requests),
+        env=os.environ | {"PYTHONPATH": str(SOURCES), "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
+    answers = {x["id"]: x for x in map(json.loads, done.stdout.splitlines())}
+    for i in (2, 3):
+        (content,) = answers[i]["result"]["content"]
+        assert content["text"].startswith("GPT-2 small, 124,439,808")
 
 
 def test_without_the_sdk_the_error_says_what_to_install(

@@ -59,6 +59,7 @@ EXTRAS = {
     "llamath_native": {"native"},
     "rich": {"cli"},
     "resvg_py": {"render"},
+    "anyio": {"cli"},  # the streams of mcp
     "mcp": {"cli"},
     "mcp_types": {"cli"},
     "huggingface_hub": {"checkpoint"},

@@ -12,6 +12,7 @@ from test_page import PAYLOADS
 
 import llamath
 from llamath.catalog import presets
+from llamath.web.gallery import live_gallery
 from llamath.web.gallery.live_gallery import LiveGallery
 from llamath.web.server.error_page import PageError, error_page
 from support.browser_page import browser, lent_page, page_data, visit
@@ -58,6 +59,8 @@ def test_model_list_equals_the_catalog() -> None:
     text = LiveGallery({f"~{i}": x for i, x in enumerate(OWN, 1)}, hub=True).page()
     data = page_data(text)
     own, listed = data["models"][: len(OWN)], data["models"][len(OWN) :]
+    pictured = sorted(listed, key=lambda x: x["released"] or "", reverse=True)[:20]
+    assert all(x["picture"]["kinds"] for x in pictured), "the first screen"
     assert {(x["id"], x["name"], x["total"]) for x in listed} == {
         (x.slug, x.name, x.parameters) for x in presets()
     }
@@ -65,15 +68,18 @@ def test_model_list_equals_the_catalog() -> None:
     assert not any(x in text for x in PAYLOADS[:2])
 
 
-def test_parts_have_every_preset_once() -> None:
+def test_parts_have_every_preset_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first screen's facts, all pictures, all facts, and who is nearest to whom."""
+    monkeypatch.setattr(live_gallery, "_picture", lambda slug: (slug, "picture"))
+    monkeypatch.setattr(live_gallery, "_facts", lambda slug: (slug, "facts"))
+    monkeypatch.setattr(live_gallery, "kinship_entry", lambda slug: (slug, "kin"))
     gallery = LiveGallery({}, hub=False)
-    # then come as many parts with who is nearest to whom
-    last = gallery.num_chunks // 2 - 1
-    parts = [gallery.chunk(i) for i in (0, last)]
-    slugs = [x.slug for x in presets()]
-    assert [x["id"] for x in parts[0]["models"]] == slugs[: len(parts[0]["models"])]
-    assert [x["id"] for x in parts[1]["models"]] == slugs[last * len(parts[0]["models"]) :]
-    assert all(x["picture"]["kinds"] and x["description"] for part in parts for x in part["models"])
+    parts = [gallery.chunk(i)["models"] for i in range(gallery.num_chunks)]
+    slugs = [x.slug for x in sorted(presets(), key=lambda x: x.released or "", reverse=True)]
+    first, *rest = parts
+    assert first == [(x, "facts") for x in slugs[: len(first)]]
+    kept = [(x, what) for what in ("picture", "facts") for x in slugs[len(first) :]]
+    assert [x for part in rest for x in part] == kept + [(x, "kin") for x in slugs]
 
 
 def test_notice_is_shown_as_text() -> None:
@@ -85,6 +91,8 @@ def test_notice_is_shown_as_text() -> None:
 def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
     visit(tab, place.address)
     assert len(visible_models(tab)) == 3 + len(list(presets()))
+    assert tab.text_content("h1") == f"{len(list(presets()))} language models", "of the catalog"
+    assert "computed" not in tab.text_content(".filters")
     tab.keyboard.press("/")
     tab.keyboard.type("llama 3 8b")
     assert "Llama 3 8B" in visible_models(tab) and "Enter opens the first" in tab.text_content(

@@ -235,8 +235,8 @@ def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
     """The budget of a page, and of one with two models, as a file and as a web server sends it."""
     pairs = PAIRS if request.config.getoption("--all") else PAIRS[:1]
     for slugs, most, most_sent in (
-        ("llama-3-8b", 638_500, 288_500),
-        ("deepseek-v3", 666_700, 309_000),
+        ("llama-3-8b", 640_900, 289_600),
+        ("deepseek-v3", 668_700, 309_800),
         *((x, 824_000, 413_500) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
@@ -558,10 +558,19 @@ def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path) -
             assert tab.text_content("h1") == "GPT-2 small", at
             if i:
                 assert tab.evaluate("location.hash") == "", "what is not known is removed"
+                said = tab.text_content(".status-line")
+                parts = at.removeprefix("#").split("&")
+                assert [x for x in parts if "=" in x and x not in said] == [], said
         for unknown in ("layer=99", "tour=99", "zoom=attn/nothing", "layer=3&zoom=x"):
             go_to(tab, f"#{unknown}")
             kept = "#layer=3" if "layer=3" in unknown else ""
             assert tab.evaluate("location.hash") == kept, unknown
+            said = tab.text_content(".status-line")
+            assert unknown.removeprefix("layer=3&") in said and "layer=3" not in said, unknown
+        go_to(tab, "#tour=99&gpus=3&layer=1")
+        said = tab.text_content(".status-line")
+        assert "tour=99 (1 … " in said and "gpus=3 (1, 2, 4, 8, 16)" in said
+        assert tab.evaluate("location.hash") == "#layer=1", "the rest applies"
 
 
 def test_state_is_kept_in_the_address(browser: Any, tmp_path: Path) -> None:

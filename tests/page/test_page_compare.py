@@ -56,6 +56,11 @@ def test_waterfall_leads_from_one_total_to_the_other(
         assert (first, last) == (a.parameters.total, b.parameters.total)
         assert deltas == [x.delta for x in report.causes] and first + sum(deltas) == last
         assert number(tab.text_content("[data-part=delta]")) == report.delta
+        for x in report.causes:
+            if x.label == "experts instead of an FFN":
+                bar = tab.locator(".waterfall tr", has_text=x.label).locator("td.bar svg")
+                assert bar.locator("text").all_text_contents() == ["Routed experts"]
+                assert bar.locator(".data").get_attribute("fill") == "var(--c-experts)"
         along = [x for x in report.causes if (x.delta > 0) is (report.delta > 0)]
         along.sort(key=lambda x: abs(x.delta), reverse=True)
         heading = tab.text_content("#causes-title")

@@ -587,6 +587,16 @@ def test_window_of_a_dropped_config_is_followed(tab: Any, tmp_path: Path) -> Non
         cached = kv_cache_size(model.tree, 8192).bytes
         shown = tab.evaluate("n => llamath.shortBytes(BigInt(n))", str(cached))
         assert f"KV cache: {shown} at 8,192" in said, said
+        named = (
+            f"with a window of {window:,} tokens in some layers (sliding_window)" if window else ""
+        )
+        assert named in said and ("window" in said) == bool(window), said
+    mistral = dict(llamath.load("mistral-7b").config.data)
+    path.write_text(json.dumps({**mistral, "sliding_window": 1024}))
+    assert drop(tab, path)["wrong"] is None
+    wait_until_drawn(tab)
+    said = tab.text_content("[data-part=bytes]")
+    assert said.endswith("with a window of 1,024 tokens in all layers (sliding_window).")
 
 
 def test_config_of_another_family_is_named_after_itself(tab: Any, tmp_path: Path) -> None:
@@ -723,7 +733,7 @@ def test_a_config_with_another_head_has_the_whole_page(tab: Any, tmp_path: Path)
     tab.set_input_files("#file-input", str(bad))
     tab.wait_for_selector(".edit-status .broken")
     says = "num_key_value_heads should divide num_attention_heads"
-    assert tab.text_content(".status-line") == f"bad.json is no model: {says}"
+    assert tab.text_content(".status-line") == f"bad.json is not a valid model: {says}"
     assert says in tab.text_content(".edit-status") and tab.locator(".stale").count() == 1
     tab.click("#edit >> text=Close")
 
@@ -830,7 +840,15 @@ ANSWERS = {
     ),
     "cut.safetensors": (safetensors_file('{"w":' + entry() + "}", 7), "the file is 9 bytes short"),
     "empty.gguf": (b"", "it is an empty file"),
-    "broken.json": (b'{"a": 1,\n "b"', "expected : at line 2 column 5, found the end of the file"),
+    "broken.json": (
+        b'{"a": 1,\n "b"',
+        "expected a colon at line 2 column 5, found the end of the file, which may be cut short",
+    ),
+    "huge.json": (
+        b'{"rope_theta": 1e400}',
+        'expected a number within the range of a float at line 1 column 16, found "1e400}"',
+    ),
+    "comma.json": (b'{"a": 1 "b": 2}', 'expected a comma or } at line 1 column 9, found "'),
     "picture.json": (b"\x89PNG\r\n\x1a\n", "it is a picture, not JSON"),
 }
 

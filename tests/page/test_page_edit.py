@@ -193,7 +193,9 @@ def test_dimensions_of_no_model_leave_the_last_one(tab: Any) -> None:
     sound = total(tab)
     go_to(tab, "edit=sizes&sizes=K3")
     assert "should divide" in tab.text_content("#edit .broken") and total(tab) == sound
-    assert "the last edit" in tab.text_content(".stale-note") and tab.locator(".stale").count()
+    assert (
+        "the last valid edit" in tab.text_content(".stale-note") and tab.locator(".stale").count()
+    )
     go_to(tab, "edit=foreign&sizes=K16")
     assert not tab.locator("#edit").count() and total(tab) == 8_030_261_248
 

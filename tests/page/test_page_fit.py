@@ -15,8 +15,8 @@ from click.testing import CliRunner
 import llamath
 from llamath.analysis.size.fit import fit_report
 from llamath.analysis.size.fit.fit_report import FitReport, fit
+from llamath.analysis.size.fit.format_support import is_supported
 from llamath.analysis.size.fit.gpu_ranking import RankedGPU, rank_gpus, smallest_gpus
-from llamath.analysis.size.fit.suggestions import is_supported
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.size.plan.plan_ranking import PlanRequest, plan
 from llamath.analysis.size.plan.serving_plan import plan_serving
@@ -286,6 +286,7 @@ def test_first_screen_and_heading_follow_the_settings(browser: Any, tmp_path: Pa
 SUGGESTION_CASES = [
     ("llama-3-8b", "rtx-4090", "1", {"context": "100000"}),
     ("llama-3-8b", "rtx-4060-ti-16gb", "1", {}),
+    ("llama-3.1-405b", "rtx-4090", "1", {}),
     ("llama-3.1-405b", "h100-sxm", "8", {}),
     ("deepseek-v3", "h100-sxm", "8", {"batch": "16"}),
     ("gemma-3-27b", "rtx-4090", "1", {"batch": "4"}),
@@ -330,6 +331,8 @@ def test_suggestions_are_those_of_fit(
         }:
             continue
         assert shown[x.change]["total"] == str(x.total), x.change
+    if gpu == "rtx-4090" and slug == "llama-3.1-405b":
+        assert {"--on 8xh200", "--dtype awq --on 16xrtx-4090"} <= {*shown}
     for x in shown.values():
         changed = at | {name: value for name, value in x["to"].items() if name in at}
         report = library_fit(
@@ -356,12 +359,21 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
             )
             == 1
         )
+        lacking = tab.locator("#hardware tr", has_text="no FP8").all()
+        assert [x.locator("b").first.inner_text() for x in lacking] == ["A100 SXM 80GB"]
+        cells["a100-80gb 16"].click()
+        wait_until_drawn(tab)
+        (note,) = (x for x in llamath.fit("deepseek-v3", on="16xa100-80gb").notes if "no FP8" in x)
+        for place in ("#hardware .verdict", "#speed"):
+            assert f"{note[0].upper()}{note[1:]}." in tab.text_content(place)
         cells["h100-sxm 8"].click()
         wait_until_drawn(tab)
         assert (
             tab.text_content("#hardware .verdict .sub")
             == "DeepSeek V3 does not fit on 8 × H100 SXM 80GB"
         )
+        heading = tab.text_content("#hardware-title")
+        assert heading == "Eight H100 SXM do not run it in fp8; four B200 SXM do"
         assert tab.locator("#speed table").count() == 0 and "does not fit" in tab.text_content(
             "#speed-title"
         )
@@ -486,7 +498,10 @@ def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
         for name, limit in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             rate = float(shown_text(tab, f"[data-speed={name}-rate]").replace(",", ""))
             assert rate == pytest.approx(limit.tokens_per_second, rel=0.005)
-        tab.click("[aria-label='More settings']")
+        assert tab.locator("#gpumem").count() == 0, "an address opens nothing"
+        tab.select_option("#choice-card", "l40s")
+        tab.select_option("#choice-card", "custom")
+        tab.wait_for_function("() => document.activeElement.id === 'gpumem'")
         tab.fill("#gpumem", "16")
         wait_until_drawn(tab)
         assert "does not fit on Custom GPU" in tab.text_content("#hardware .verdict .sub")

@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import mcp_types as types
+from anyio import EndOfStream
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
@@ -24,6 +25,7 @@ _INSTRUCTIONS = (
     "Numbers are computed, not looked up: prefer "
     "them to estimates. `models` lists the presets; any config.json is accepted."
 )
+_CANCELLED = "notifications/cancelled"
 
 
 def serve_tools(access: Access) -> None:
@@ -37,9 +39,89 @@ async def _serve(access: Access) -> None:
     server = create_server(runner)
     try:
         async with stdio_server() as (received, sent):
-            await server.run(received, sent, server.create_initialization_options())
+            requests = _OpenRequests()
+            streams = _Received(received, requests), _Sent(sent, requests)
+            await server.run(*streams, server.create_initialization_options())
     finally:
         await runner.close()
+
+
+class _OpenRequests:
+    """The requests that were read and are not answered yet."""
+
+    def __init__(self) -> None:
+        self._ids, self._none = set[Any](), asyncio.Event()
+        self._none.set()
+
+    def note_received(self, message: object) -> None:
+        """Note a request, or that the client has cancelled one."""
+        if isinstance(message, types.JSONRPCRequest):
+            self._ids.add(message.id)
+            self._none.clear()
+        elif isinstance(message, types.JSONRPCNotification) and message.method == _CANCELLED:
+            self._close((message.params or {}).get("requestId"))
+
+    def note_sent(self, message: object) -> None:
+        """Note an answer."""
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._close(message.id)
+
+    def _close(self, request: Any) -> None:
+        self._ids.discard(request)
+        if not self._ids:
+            self._none.set()
+
+    async def wait_for_answers(self) -> None:
+        """Wait until each request is answered."""
+        await self._none.wait()
+
+
+class _Stream:
+    """A stream of the SDK with other methods."""
+
+    def __init__(self, stream: Any, requests: _OpenRequests) -> None:
+        self._stream, self._requests = stream, requests
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._stream.aclose()
+
+
+class _Received(_Stream):
+    """The messages on stdin; they end when each request is answered, as a pipe ends at once."""
+
+    async def receive(self) -> Any:
+        """Return the next message."""
+        try:
+            item = await self._stream.receive()
+        except EndOfStream:
+            await self._requests.wait_for_answers()
+            raise
+        self._requests.note_received(getattr(item, "message", None))
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class _Sent(_Stream):
+    """The messages on stdout."""
+
+    async def send(self, item: Any) -> None:
+        """Write a message."""
+        await self._stream.send(item)
+        self._requests.note_sent(item.message)
 
 
 def create_server(runner: ToolRunner) -> Server[Any]:

@@ -144,7 +144,7 @@ class Progress:
 
 
 def bar_line(done: int, total: int, rate: float, width: int = 24) -> str:
-    """Return `[######······] 48 %  7.8 of 16.1 GB  1.2 GB/s  7 s left`."""
+    """Return `[######······] 48%  7.8 of 16.1 GB  1.2 GB/s  7 s left`."""
     return (
         f"{_filled(done, total, width)}  {done / 1e9:.1f} of {total / 1e9:.1f} GB  "
         f"{rate / 1e9:.2f} GB/s{_left(done, total, rate)}"
@@ -152,13 +152,13 @@ def bar_line(done: int, total: int, rate: float, width: int = 24) -> str:
 
 
 def count_line(done: int, total: int, rate: float, noun: str, width: int = 24) -> str:
-    """Return `[######······] 48 %  210 of 438 models  57 s left`."""
+    """Return `[######······] 48%  210 of 438 models  57 s left`."""
     return f"{_filled(done, total, width)}  {done:,} of {total:,} {noun}{_left(done, total, rate)}"
 
 
 def _filled(done: int, total: int, width: int) -> str:
     filled = done * width // total if total else width
-    return f"[{'#' * filled}{'·' * (width - filled)}] {done * 100 // total if total else 100:3} %"
+    return f"[{'#' * filled}{'·' * (width - filled)}] {done * 100 // total if total else 100:3}%"
 
 
 def _left(done: int, total: int, rate: float) -> str:

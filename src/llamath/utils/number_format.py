@@ -38,9 +38,9 @@ def format_short_signed(n: int) -> str:
     return f"{'+' if n > 0 else '−' if n < 0 else ''}{short_count(abs(n))}"
 
 
-def format_percent(share: Fraction) -> str:
-    """Return a share to a hundredth of a percent."""
-    return f"{float(share * 100):.2f}%"
+def format_percent(share: Fraction | float, digits: int = 2) -> str:
+    """Return a share in percent, to a hundredth of a percent if not said otherwise."""
+    return f"{float(share * 100):.{digits}f}%"
 
 
 def format_giga(size: int, unit: int) -> str:

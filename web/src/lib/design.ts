@@ -283,6 +283,16 @@ export function cacheOf(
 	return { form: unknown.length ? null : cache.form, windows, unknown };
 }
 
+/** The windows of a cache by their keys; a window that a config does not have is none. */
+export const windowsOf = (
+	{ cache }: Design,
+	windows: Cache["windows"],
+): [key: string, tokens: bigint][] =>
+	(cache.windows ?? []).flatMap(([key, letter]): [string, bigint][] => {
+		const n = windows[letter];
+		return n === undefined || String(n) === NO_WINDOW ? [] : [[key, n]];
+	});
+
 const isKnown = (found: string | undefined, text: string, layers: bigint): boolean =>
 	text.startsWith(ALL)
 		? found !== undefined && isListOf(found, text.slice(1), layers)

@@ -156,8 +156,8 @@ export function leftOut(data: ModelData, original: ModelData): string[] {
 	const kept = new Set(made.sizes.dtypes.map((x) => x.name));
 	return [
 		...own.sizes.dtypes.filter((x) => !kept.has(x.name)).map((x) => x.title),
-		...(own.experts && !made.experts ? ["reads of experts"] : []),
-		...(own.parallel && !made.parallel ? ["layouts of parallelism"] : []),
+		...(own.experts && !made.experts ? ["expert reads"] : []),
+		...(own.parallel && !made.parallel ? ["parallel layouts"] : []),
 	];
 }
 

@@ -1,6 +1,7 @@
 // The state of the page, which the URL fragment holds. The URL is untrusted: only valid values are
 // accepted.
 import { useContext, useLayoutEffect, useState } from "preact/hooks";
+import { announce } from "../components/status_line";
 import { data } from "./data";
 import { PlaceOfSection } from "./place";
 import { SETTINGS, type Kind, type SettingName, type State } from "./settings";
@@ -22,10 +23,12 @@ const rules: Rule[] = Object.entries(SETTINGS).map(([key, setting]) => {
 	return { ...(setting as Kind<unknown>), name, initial, values, parts: setting.parts };
 });
 
-function readValue({ initial, parse, values }: Rule, text: string | null | undefined): unknown {
-	const isAllowed = text != null && (!values || values.includes(text));
-	return (isAllowed ? parse(text) : undefined) ?? parse(initial);
-}
+/** The value of a text; undefined if it is not valid. */
+const valueOf = ({ parse, values }: Rule, text: string): unknown =>
+	!values || values.includes(text) ? parse(text) : undefined;
+
+const readValue = (rule: Rule, text: string | null | undefined): unknown =>
+	(text == null ? undefined : valueOf(rule, text)) ?? rule.parse(rule.initial);
 
 /** A whole state of texts; what is not there or not valid has its initial value. */
 const stateOf = (texts: { get(name: string): string | null | undefined }): State =>
@@ -34,10 +37,10 @@ const stateOf = (texts: { get(name: string): string | null | undefined }): State
 /** A fragment that names no setting is the id of an element, such as #memory. */
 export const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
 
-function readState(hash: string): State {
-	const text = isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, MAX_ADDRESS);
-	return stateOf(new URLSearchParams(text));
-}
+const readAddress = (hash: string) =>
+	new URLSearchParams(isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, MAX_ADDRESS));
+
+const readState = (hash: string): State => stateOf(readAddress(hash));
 
 /** The settings as texts. */
 export const settingTexts = (of: State) =>
@@ -143,6 +146,7 @@ export function change(to: Partial<State>, follows = false, gesture = ""): void 
 		settleAddress();
 		lastStep = group;
 	}
+	for (const name of changed) ofAddress.delete(name);
 	Object.assign(current, to);
 	clearTimeout(waiting);
 	markBusy("address", !isStep);
@@ -151,9 +155,47 @@ export function change(to: Partial<State>, follows = false, gesture = ""): void 
 	notify();
 }
 
-/** What the address says and the page does not know is removed. */
+/** The settings that have the values of the address. */
+let ofAddress = new Set<string>();
+/** What an address asks for in vain is said in so many parts, and so many characters of each. */
+const [MOST_SAID, LONGEST_SAID] = [5, 40];
+
+let unknown: [name: string, text: string][] = [];
+
+function sayUnknown(more: [name: string, text: string][]): void {
+	if (!more.length) return;
+	unknown = [...unknown, ...more].slice(0, MOST_SAID);
+	const said = unknown.map(([name, text]) => {
+		const known = rules.find((x) => x.name === name)?.values?.filter(Boolean) ?? [];
+		const range = known.length > MOST_SAID ? `${known[0]} … ${known.at(-1)}` : known.join(", ");
+		return `${`${name}=${text}`.slice(0, LONGEST_SAID)}${range && ` (${range})`}`;
+	});
+	announce(`Not on this page, and left out of the address: ${said.join("; ")}`);
+}
+
+/** Resets settings to what the model has; those that came by the address are named. */
+export function dropUnknown(to: Partial<State>): void {
+	const names = Object.keys(to) as SettingName[];
+	sayUnknown(
+		settingTexts(current)
+			.filter((x) => names.includes(x.name) && ofAddress.has(x.name))
+			.map((x) => [x.name, x.text]),
+	);
+	change(to, true);
+}
+
+/** What the address says and the page does not know is named and removed. */
 function cleanAddress(): void {
+	const address = [...readAddress(location.hash)];
+	ofAddress = new Set(address.map(([name]) => name));
+	unknown = [];
 	if (!location.hash || isAnchor(location.hash)) return;
+	sayUnknown(
+		address.filter(([name, text]) => {
+			const rule = rules.find((x) => x.name === name);
+			return !rule || valueOf(rule, text) === undefined;
+		}),
+	);
 	const known = writeState(state);
 	if (`#${new URLSearchParams(location.hash.slice(1))}` !== known)
 		history.replaceState(history.state, "", known);

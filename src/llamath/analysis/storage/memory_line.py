@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...model import FamilyModel
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
-"""The overhead is 512 MiB for the device's context and libraries, and 2 % (1/50) of everything
+"""The overhead is 512 MiB for the device's context and libraries, and 2% (1/50) of everything
 but weights and optimizer states."""
 
 
@@ -121,6 +121,6 @@ def overhead_line(dynamic: Mapping[str, int]) -> MemoryLine:
             written_floor_div(total(sizes.values()).alias(" + ".join(sizes)), OVERHEAD_DIVISOR),
         )
     )
-    rule = f"{OVERHEAD_FIXED // 2**20} MiB and {100 // OVERHEAD_DIVISOR} %"
+    rule = f"{OVERHEAD_FIXED // 2**20} MiB and {100 // OVERHEAD_DIVISOR}%"
     what_for = "an estimate: the device's context, library workspaces, allocator fragmentation"
     return MemoryLine(what="overhead", bytes=size, note=f"{rule}, {what_for}", exact=False)

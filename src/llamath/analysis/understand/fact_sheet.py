@@ -33,8 +33,8 @@ from ...utils.errors import LlamathError, UnknownQuantization
 from ...utils.number_format import format_bytes, format_count, format_flops, short_count
 from ...utils.number_marks import text_if_equal
 from ...utils.record_type import Record
+from ..size.fit.format_support import is_supported
 from ..size.fit.gpu_ranking import RankedGPU, smallest_gpus
-from ..size.fit.suggestions import is_supported
 from ..size.memory.inference_memory import MemoryCalculator, MemoryRequest, declared_dtype
 from .layer_pattern import (
     WITHOUT_FFN,

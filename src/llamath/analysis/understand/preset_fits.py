@@ -10,13 +10,10 @@ from ...hardware import Device
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_count
 from ..size.fit.fit_report import FitReport, fit
+from ..size.fit.fit_words import gpus_option
+from ..size.fit.format_support import suggested_bits, supported_formats
 from ..size.fit.serving_layouts import LayoutChooser
-from ..size.fit.suggestions import (
-    gpus_option,
-    suggested_bits,
-    supported_formats,
-    total_of_fitting,
-)
+from ..size.fit.suggestions import total_of_fitting
 from ..size.memory.inference_memory import MemoryCalculator
 from .preset_list import READING, PresetFit, PresetList, PresetSummary
 

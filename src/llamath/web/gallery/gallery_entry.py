@@ -36,15 +36,18 @@ def catalog_entry(preset: Preset) -> dict[str, Any]:
     }
 
 
+def picture_entry(model: FamilyModel, model_id: str) -> dict[str, Any]:
+    """Return the picture of a model, which takes a fraction of the time of its facts."""
+    return {"id": model_id, "picture": _picture(model)}
+
+
 def gallery_entry(model: FamilyModel, model_id: str) -> dict[str, Any]:
     """Return the entry of a model."""
-    entry = {
-        "id": model_id,
+    entry = picture_entry(model, model_id) | {
         "name": safe(model.name),
         "family": model.family.name,
         "total": _number(model.parameters.total),
         "active": _number(model.parameters.active),
-        "picture": _picture(model),
         "shapes": list(_shapes(model)),
         "has": sorted(set(notable_traits(model_traits(model).structure))),
     }

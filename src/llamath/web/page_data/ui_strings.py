@@ -86,6 +86,7 @@ _FILE_ERRORS = {
     "key": "the key {0} occurs twice",
     "utf": "a name is not UTF-8",
     "expected": "expected {0} at {1}, found {2}",
+    "cut short": "expected {0} at {1}, found {2}, which may be cut short",
     "digits": "a number has hundreds of digits",
     "values": "more than {0} values",
     "deep": "the file is too long or too deeply nested",

@@ -29,7 +29,7 @@ _PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
     "choose": ("choose", "The page to choose a model.", {**_PAGE, "404": "Refused"}),
     "gallery/{chunk}": (
         "gallery",
-        "A part of the gallery's data: the facts of some presets, which its page asks for.",
+        "A part of the gallery's data, which its page asks for: facts or pictures of presets.",
         {"200": "Gallery", **_REFUSED, "404": "UnknownModel"}
         | {status: f"Api{status}" for status in ("422", "429", "503")},
     ),
@@ -193,7 +193,7 @@ def _components() -> Json:
         "responses": {
             "Page": {"description": "A page.", **headers(of_page), **html},
             "Gallery": {
-                "description": "The facts of some presets.",
+                "description": "The facts or pictures of some presets.",
                 **headers(of_json),
                 **_content(_GALLERY),
             },
@@ -279,7 +279,7 @@ _GALLERY: Json = {
             "type": "array",
             "items": {
                 "type": "object",
-                "required": ["id", "name", "total"],
+                "required": ["id"],
                 "properties": {
                     "id": {"type": "string"},
                     "name": {"type": "string"},

@@ -1,22 +1,27 @@
 // A small menu: a button that shows more buttons below it.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Props {
 	/** What the button shows, and what it is called. */
 	text: string;
 	label: string;
+	/** How often another control has opened it. */
+	opened?: number;
 	/** Called when the menu opens. */
 	children: (close: () => void) => ComponentChildren;
 }
 
-export function Menu({ text, label, children }: Props) {
+export function Menu({ text, label, opened = 0, children }: Props) {
 	const [isOpen, setOpen] = useState(false);
 	const ref = useRef<HTMLDivElement>(null);
 	const close = () => {
 		setOpen(false);
 		ref.current?.querySelector("button")?.focus();
 	};
+	useLayoutEffect(() => {
+		if (opened) setOpen(true);
+	}, [opened]);
 	useEffect(() => {
 		if (!isOpen) return;
 		const closeOutside = (event: Event) =>

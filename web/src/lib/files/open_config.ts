@@ -151,7 +151,7 @@ export const openOnPage: OpenConfig = async (file) => {
 		focusNext("h1");
 		const { design } = designedModel(data, like);
 		const { broken } = evaluateDesign(design, decodeSizes(design, sizes));
-		if (broken.length) return `${file.name} is no model: ${broken.join(", and ")}`;
+		if (broken.length) return `${file.name} is not a valid model: ${broken.join(", and ")}`;
 		return "";
 	} catch (error) {
 		problem = error;

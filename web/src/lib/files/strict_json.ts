@@ -52,7 +52,8 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 		const [rest] = text.slice(at, at + 16).split("\n", 1);
 		const end = at < text.length ? "the end of the line" : "the end of the file";
 		const found = rest ? JSON.stringify(rest) : end;
-		const error = fileError("expected", expected, `line ${line} column ${column}`, found);
+		const why = rest || at < text.length ? "expected" : "cut short";
+		const error = fileError(why, expected, `line ${line} column ${column}`, found);
 		error.place = at;
 		error.inLine = fileError("expected", expected, `column ${column}`, found).message;
 		throw error;
@@ -69,24 +70,26 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 		at += 1;
 		return true;
 	};
-	const parseString = (): string => {
+	const parseString = (what: string): string => {
 		take(SPACE);
 		const found = take(STRING);
-		return found ? (JSON.parse(found) as string) : fail("text in double quotes");
+		return found ? (JSON.parse(found) as string) : fail(`${what} in double quotes`);
 	};
 	/** The items of an object or array, up to the closing bracket. */
 	const parseList = (end: string, part: () => void) => {
 		if (skipIf(end)) return;
 		do part();
 		while (skipIf(","));
-		if (!skipIf(end)) fail(`, or ${end}`);
+		if (!skipIf(end)) fail(`a comma or ${end}`);
 	};
 	const parseNumber = (): Json => {
 		const found = take(NUMBER);
 		if (!found) fail("a value");
 		refuseIf(found.length > 400, "digits");
 		if (/^-?\d+$/.test(found) && found !== "-0") return BigInt(found);
-		return Number.isFinite(Number(found)) ? Number(found) : fail("a number that a float holds");
+		if (Number.isFinite(Number(found))) return Number(found);
+		at -= found.length;
+		return fail("a number within the range of a float");
 	};
 	const parseValue = (depth: number): Json => {
 		refuseIf((remaining -= 1) < 0, "values", maxValues.toLocaleString("en"));
@@ -94,9 +97,9 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 		if (skipIf("{")) {
 			const found = new Map<string, Json>();
 			parseList("}", () => {
-				const key = parseString();
+				const key = parseString("a key");
 				refuseIf(found.has(key), "key", JSON.stringify(key.slice(0, 60)));
-				if (!skipIf(":")) fail(":");
+				if (!skipIf(":")) fail("a colon");
 				found.set(key, parseValue(depth + 1));
 			});
 			return found;
@@ -106,7 +109,7 @@ function parser(text: string, maxValues: number, isConfig: boolean): () => Json 
 			parseList("]", () => found.push(parseValue(depth + 1)));
 			return found;
 		}
-		if (text[at] === '"') return parseString();
+		if (text[at] === '"') return parseString("text");
 		for (const [word, meant] of Object.entries(literals))
 			if (text.startsWith(word, at)) return ((at += word.length), meant);
 		return parseNumber();

@@ -24,6 +24,8 @@ export interface DType {
 	rates: string[];
 	/** GPUs on which programs do not run this format. */
 	unsupported: string[];
+	/** GPUs that have no products in the dtype of this format. */
+	dequantized: string[];
 }
 
 /** A stage of a pipeline; its expressions are places in `Sizes.forms`. */
@@ -133,6 +135,11 @@ export const FIT = data.fit as {
 	context: Digits;
 	/** What gives up more halvings is not suggested, nor more combinations than these. */
 	halvings: number;
+	/** Bits of a weight that are combined with other GPUs. */
+	bits: number[];
+	/** Notes on a format and a GPU, which they name in braces. */
+	dequantized: string;
+	no_kernels: string;
 	suggestions: number;
 };
 export const ROOF = data.roof as Record<"rate" | "reached" | "intensity" | "bound", Operation>;

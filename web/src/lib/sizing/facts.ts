@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { formula, inBytes } from "../derivation";
 import { grouped } from "../format";
-import { GPUS, type Gpu } from "./data";
+import { FIT, GPUS, type DType, type Gpu } from "./data";
 
 type Unit = [name: string, size: bigint];
 const BINARY: Unit[] = [
@@ -61,6 +61,23 @@ const PREFIXES: readonly [number, string][] = [
 export function prefixed(n: bigint | number): string {
 	const [size, letter] = PREFIXES.find((x) => Number(n) >= x[0]) ?? [1, ""];
 	return `${Number((Number(n) / size).toPrecision(4))} ${letter}`;
+}
+
+/** How engines run weights in this format on the GPU, where it has no products in it. */
+export function formatNote(gpu: Gpu, dtype: DType): string {
+	const named: Record<string, string> = {
+		gpu: gpu.title,
+		format: dtype.title,
+		rate: dtype.rates[0]!.toUpperCase(),
+		to: dtype.rates.find((x) => gpu.flops[x]) ?? "",
+	};
+	const says = dtype.dequantized.includes(gpu.name)
+		? FIT.dequantized
+		: dtype.unsupported.includes(gpu.name)
+			? FIT.no_kernels
+			: "";
+	const text = says.replaceAll(/{(\w+)}/g, (_, name: string) => named[name] ?? "");
+	return text && `${text[0]!.toUpperCase()}${text.slice(1)}.`;
 }
 
 /** The title without the name of its series. */

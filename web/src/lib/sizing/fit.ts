@@ -466,38 +466,63 @@ function withContext(
 	return rounded ? at(rounded) : null;
 }
 
-/** The smallest larger number of the same GPU, and the smallest larger GPU in the same number. */
+/**
+ * The smallest larger number of the same GPU, with fewer bits if it is smaller; the smallest larger
+ * GPU in the same number, with the most bits with which one fits; the smallest hardware of all.
+ */
 function* otherGpus(
 	sizes: Sizes,
 	state: Pick<State, Load>,
 	gpu: Gpu,
 	count: string,
 ): Generator<Suggestion> {
-	const fitter = new Fitter(sizes, state);
-	const totalIn = (x: Gpu, n: string) => {
+	const own = state.dtype || sizes.dtype;
+	const fitters = new Map<string, Fitter>();
+	const suggest = (dtype: string, x: Gpu, n: string): Suggestion | null => {
+		const at = dtype === own ? state : { ...state, dtype };
+		const fitter = recall(fitters, dtype, () => new Fitter(sizes, at), Infinity);
 		const { split, fits } = fitter.choose(x, n);
-		return fits ? memoryPerGpu(sizedIn(sizes, state, split, n)).mostLoaded.values.total : null;
+		if (!fits) return null;
+		const said = dtype === own ? null : describe({ dtype }, sizes);
+		return {
+			change: `${said ? `${said.change} ` : ""}--on ${n === "1" ? "" : `${n}x`}${x.name}`,
+			says: `${said ? `${said.says}, ` : ""}${n === "1" ? "" : `${n} × `}${x.title}`,
+			to: { ...(said && { dtype }), card: x.name, gpus: n, tp: "" },
+			total: memoryPerGpu(sizedIn(sizes, at, split, n)).mostLoaded.values.total,
+		};
 	};
-	for (const { count: n } of sizes.gpus) {
-		const total = Number(n) > Number(count) && gpu.name !== CUSTOM ? totalIn(gpu, n) : null;
-		if (total === null) continue;
-		yield {
-			change: `--on ${n}x${gpu.name}`,
-			says: `${n} × ${gpu.title}`,
-			to: { card: gpu.name, gpus: n, tp: "" },
-			total,
-		};
+	const formats = (x: Gpu) => [
+		own,
+		...FIT.bits.flatMap((bits) => {
+			const known = x.formats.map((name) => sizes.dtypes.find((y) => y.name === name));
+			const smaller = known.find(
+				(y) =>
+					y?.bits.suggested === bits &&
+					weightBytes(sizes, y.name) < weightBytes(sizes, own),
+			);
+			return smaller ? [smaller.name] : [];
+		}),
+	];
+	const found: (Suggestion | null)[] = [];
+	let counts = gpu.name === CUSTOM ? [] : sizes.gpus.map((x) => x.count);
+	for (const dtype of formats(gpu)) {
+		const larger = counts.filter((n) => Number(n) > Number(count));
+		const n = larger.find((x) => suggest(dtype, gpu, x));
+		if (n === undefined) continue;
+		found.push(suggest(dtype, gpu, n));
+		counts = counts.slice(0, counts.indexOf(n));
+	}
+	const larger = GPUS.filter((x) => BigInt(x.memory) > BigInt(gpu.memory)).sort((a, b) =>
+		Number(BigInt(a.memory) - BigInt(b.memory)),
+	);
+	for (let place = 0; place <= FIT.bits.length; place++) {
+		const fits = larger.find((x) => formats(x)[place] && suggest(formats(x)[place]!, x, count));
+		if (!fits) continue;
+		found.push(suggest(formats(fits)[place]!, fits, count));
 		break;
 	}
-	for (const other of GPUS.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)))) {
-		const total = BigInt(other.memory) > BigInt(gpu.memory) ? totalIn(other, count) : null;
-		if (total === null) continue;
-		yield {
-			change: `--on ${count === "1" ? "" : `${count}x`}${other.name}`,
-			says: `${count === "1" ? "" : `${count} × `}${other.title}`,
-			to: { card: other.name, gpus: count, tp: "" },
-			total,
-		};
-		break;
-	}
+	const best = fitterOf(sizes, state).smallest;
+	found.push(best && best.gpu.name !== gpu.name ? suggest(own, best.gpu, best.count) : null);
+	const all = found.filter((x) => x !== null);
+	yield* all.filter((x, i) => all.findIndex((y) => y.change === x.change) === i);
 }

@@ -128,6 +128,7 @@ export function sizedModel(
 				variables: { act_bytes: "2", e0: "2", e: "1" },
 				rates: [DTYPE],
 				unsupported: [],
+				dequantized: [],
 			},
 		],
 		kvs: [{ name: DTYPE, title: DTYPE, variables: {}, wide: false }],

@@ -98,14 +98,19 @@ function CauseBar({
 	const [left, width] = [Math.min(a, b), Math.max(Math.abs(b - a), 1.5)];
 	const isMore = to > from;
 	const isUniform = cause.groups.every((x) => BigInt(x[1]) > 0n === isMore);
+	// a group that alone is more than the bar, less what it replaces: experts instead of an FFN
+	const isAll = (n: bigint) => (isMore ? n >= to - from : n <= to - from);
+	const main = cause.groups.find((x) => isAll(BigInt(x[1])))?.[0] ?? "";
 	const total = Number(to - from);
 	let offset = 0;
-	const segments = (isUniform ? cause.groups : [["", cause.delta] as const]).map(([group, n]) => {
-		const size = total ? (width * Number(n)) / total : 0;
-		const x = isMore ? left + offset : left + width - offset - size;
-		offset += size;
-		return { group, x, size };
-	});
+	const segments = (isUniform ? cause.groups : [[main, cause.delta] as const]).map(
+		([group, n]) => {
+			const size = total ? (width * Number(n)) / total : 0;
+			const x = isMore ? left + offset : left + width - offset - size;
+			offset += size;
+			return { group, x, size };
+		},
+	);
 	const tip = Math.min(7, width / 3);
 	const shape = ({ x, size }: { x: number; size: number }, isEnd: boolean) => {
 		const [start, end] = [x + (isMore ? 0 : 0.5), x + size - 1];

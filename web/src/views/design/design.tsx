@@ -18,6 +18,7 @@ import {
 	formatPpm,
 	parseCount,
 	sliderOf,
+	windowsOf,
 	type Design,
 	type DesignLetter,
 	type Dimensions,
@@ -206,10 +207,12 @@ function Cached({
 
 /** The bytes of the weights in 16 bits and of the KV cache. */
 function Bytes({
+	design,
 	result,
 	values,
 	own,
 }: {
+	design: Design;
 	result: Result;
 	values: Dimensions["values"];
 	/** The context that the config states. */
@@ -258,6 +261,10 @@ function Bytes({
 							context of {grouped(own)}
 						</>
 					)}
+					{windowsOf(design, windows).map(([key, n]) => {
+						const isOfAll = value(cache, { ...at, T: n }) === many;
+						return `, with a window of ${grouped(n)} tokens in ${isOfAll ? "all" : "some"} layers (${key})`;
+					})}
 				</>
 			)}
 			.
@@ -553,6 +560,7 @@ function Designer({
 							<>
 								<Total result={result} values={current.values} />
 								<Bytes
+									design={design}
 									result={result}
 									values={current.values}
 									own={statedContext(design, kept)}

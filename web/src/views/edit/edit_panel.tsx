@@ -16,7 +16,7 @@ import {
 import { notation } from "../../lib/expressions";
 import type { LineNote } from "../../lib/files/config_notes";
 import { leftOut } from "../../lib/followed";
-import { everydayCount, grouped, signed } from "../../lib/format";
+import { everydayCount, grouped, inWords, signed } from "../../lib/format";
 import { change, state, useAppState } from "../../lib/state";
 import type { Letters } from "../../lib/template";
 import { Waterfall } from "../compare/waterfall";
@@ -147,8 +147,8 @@ export function EditPanel({
 								{isChanged && <Change edited={edited} />}
 								{lost.length > 0 && (
 									<p class="caption" data-part="left-out">
-										Below without {lost.join(", ")}: searched, or chosen layer
-										by layer, for {original.name} as published.
+										Not shown for an edit: {inWords(lost)}, chosen layer by
+										layer or searched for {original.name} as published.
 									</p>
 								)}
 							</>

@@ -69,7 +69,9 @@ function Card({ entry: x, stop }: { entry: Entry; stop: Stop }) {
 				{isSparse && <span> {count(x.active as number)} active</span>}
 			</p>
 			<MiniPicture entry={x} width={252} height={76} />
-			<p class="caption">{facts.filter(Boolean).join(" · ")}</p>
+			<p class={x.shapes ? "caption" : "caption awaited"}>
+				{facts.filter(Boolean).join(" · ")}
+			</p>
 			<CompareButton entry={x} stop={stop} />
 		</li>
 	);

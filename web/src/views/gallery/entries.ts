@@ -92,12 +92,12 @@ export function linkToPair(a: string, b: string): string {
 		: `#${new URLSearchParams({ view: "compare", a, b })}`;
 }
 
-/**
- * Loads what the server computes while the page is already shown; returns how many models are
- * complete.
- */
-export function useRest(): number {
-	const [loaded, setLoaded] = useState(gallery.models.filter((x) => x.picture).length);
+/** Whether a model is of the reader, and not of the catalog. */
+export const isOwn = (x: Entry) => x.id.startsWith("~");
+
+/** Loads what the server computes while the page is already shown: pictures, then facts. */
+export function useRest(): void {
+	const [, setChunks] = useState(0);
 	useEffect(() => {
 		void (async () => {
 			for (let i = 0; i < gallery.chunks; i++) {
@@ -108,11 +108,10 @@ export function useRest(): number {
 				}
 				const { models } = (await answer.json()) as { models: Entry[] };
 				for (const x of models) Object.assign(byId.get(x.id) ?? {}, x);
-				setLoaded(gallery.models.filter((x) => x.picture).length);
+				setChunks(i + 1);
 			}
 		})();
 	}, []);
-	return loaded;
 }
 
 export function number(x: Entry, key: string): number | null {
@@ -157,7 +156,7 @@ export function filtered(
 export function sorted(models: Entry[], sort: string): Entry[] {
 	const key = sort.replace(/^-/, "");
 	const sign = sort.startsWith("-") ? -1 : 1;
-	const place = (x: Entry) => (x.id.startsWith("~") ? gallery.models.indexOf(x) : Infinity);
+	const place = (x: Entry) => (isOwn(x) ? gallery.models.indexOf(x) : Infinity);
 	const compare = (a: unknown, b: unknown): number => {
 		if (a == null || a === "" || b == null || b === "")
 			return Number(a == null || a === "") - Number(b == null || b === "");

@@ -15,11 +15,13 @@ import {
 	comparedName,
 	filtered,
 	gallery,
+	isOwn,
 	linkTo,
 	linkToPair,
 	sorted,
 	useRest,
 	valuesOf,
+	type Entry,
 } from "./entries";
 import { openInSite, openOnServer, type OpenConfig } from "../../lib/files/open_config";
 import { refuse } from "../../lib/files/strict_json";
@@ -180,16 +182,25 @@ const ORDERS: Options<string> = [
 	["name", "name"],
 ];
 
+/** The views that show more than names, pictures and totals. */
+const FACT_VIEWS: State["view"][] = ["table", "kinship", "plot"];
+/** How many of these are of the catalog: files of the reader are beside it. */
+const inCatalog = (models: Entry[]) => models.filter((x) => !isOwn(x)).length;
+
 const FILTERS = ["kind", "attention", "organization", "license", "most"] as const;
 
 /** The search and, on phones behind a button, the other filters. */
-function Filters({ found, loaded }: { found: number; loaded: number }) {
+function Filters({ models }: { models: Entry[] }) {
 	const state = useAppState("view", "sort", "find", ...FILTERS);
 	const orders = ORDERS.some((x) => x[0] === state.sort)
 		? ORDERS
 		: [...ORDERS, [state.sort, "as the table"] as const];
 	const [isOpen, setOpen] = useState(false);
-	const all = gallery.models.length;
+	const all = inCatalog(gallery.models);
+	const found = inCatalog(models);
+	// what only the facts tell, of models whose facts are still computed
+	const open = gallery.models.filter((x) => !x.shapes).length;
+	const isOpenAsked = state.kind || state.attention || FACT_VIEWS.includes(state.view);
 	const status = state.find
 		? `${found} of ${all}${found ? "; Enter opens the first" : ""}`
 		: found === all
@@ -303,7 +314,7 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 			</div>
 			<p class="caption" role="status">
 				{status}
-				{loaded < all ? ` · ${loaded} of ${all} computed` : ""}
+				{open && isOpenAsked ? `; the facts of ${open} more are being computed` : ""}
 			</p>
 		</div>
 	);
@@ -320,7 +331,7 @@ const openConfig: OpenConfig = (file) => {
 
 export function GalleryApp() {
 	const state = useAppState("view", "sort", "find", ...FILTERS);
-	const loaded = useRest();
+	useRest();
 	useEffect(() => {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);
@@ -339,11 +350,11 @@ export function GalleryApp() {
 					<h1 ref={heading}>
 						{view === "compare"
 							? "Two models side by side"
-							: `${gallery.models.length.toLocaleString("en-US")} language models`}
+							: `${inCatalog(gallery.models).toLocaleString("en-US")} language models`}
 					</h1>
 					<Comparing />
 					{gallery.hub && <HubField />}
-					{view !== "compare" && <Filters found={models.length} loaded={loaded} />}
+					{view !== "compare" && <Filters models={models} />}
 					{view === "cards" && <Cards models={models} />}
 					{view === "wall" && <Wall models={models} />}
 					{view === "table" && <ModelTable models={models} />}

@@ -12,11 +12,15 @@ import {
 	chosenHardware,
 	CUSTOM,
 	fitterOf,
-	GPU_SETTINGS,
+	settings,
 	shownCounts,
+	SIZING_SETTINGS,
+	verdict,
 	type Cell,
+	type Hardware,
 } from "../../lib/sizing/fit";
 import { chosenDtypes, splitName } from "../../lib/sizing/gpu_memory";
+import { hardwareName } from "../facts/runs_on";
 import { ContextWarning } from "../memory/context_warning";
 import { HardwareMatrix } from "./matrix";
 import { Verdict } from "./verdict";
@@ -32,10 +36,23 @@ export function shownGpus(chosen: Gpu, smallest: (Cell | null)[]): Gpu[] {
 		.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
 }
 
-function finding(smallest: Cell | null, dtype: string, counts: string[]): string {
+const named = ({ gpu, count }: Hardware) => `${NUMBERS[count] ?? count} ${shortTitle(gpu)}`;
+
+/** What runs the model: the chosen hardware, else the best fit. */
+function finding(
+	chosen: Hardware,
+	fits: boolean,
+	smallest: Cell | null,
+	dtype: string,
+	counts: string[],
+): string {
 	const how = dtype.startsWith("as ") ? dtype : `in ${dtype}`;
-	if (smallest)
-		return `${NUMBERS[smallest.count] ?? smallest.count} ${shortTitle(smallest.gpu)}${smallest.count === "1" ? " runs" : " run"} it ${how}`;
+	const [run, does] = chosen.count === "1" ? ["runs", "does"] : ["run", "do"];
+	if (fits) return `${named(chosen)} ${run} it ${how}`;
+	if (smallest) {
+		const other = named(smallest);
+		return `${named(chosen)} ${does} not run it ${how}; ${other[0]!.toLowerCase()}${other.slice(1)} ${smallest.count === "1" ? "does" : "do"}`;
+	}
 	return `Not even ${counts.at(-1)} of the largest GPU run it ${how} like this`;
 }
 
@@ -64,7 +81,7 @@ function explainPlateau(rows: Cell[][], chosen: Gpu): string {
 }
 
 export function HardwareSection({ model }: { model: ModelData }) {
-	const state = useAppState("context", "batch", "dtype", "kv", "gpus", ...GPU_SETTINGS);
+	const state = useAppState(...SIZING_SETTINGS);
 	const sizes = sizesOf(model);
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const { gpu: chosen, count } = chosenHardware(sizes, state);
@@ -77,7 +94,9 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		);
 		return { smallest: fitter.smallest, counts, rows };
 	}, [sizes, gpuKey, state.context, state.batch, dtype.name, kv.name]);
-	const found = finding(smallest, dtype.title, counts);
+	const inference = { ...state, mode: "run" as const };
+	const { fits } = verdict(settings(model, inference), chosen);
+	const found = finding({ gpu: chosen, count }, fits, smallest, dtype.title, counts);
 	const plateau = explainPlateau(rows, chosen);
 	const speed = sizes.work
 		? `; below, the upper bound of decode speed for ${state.batch === 1n ? "one" : `a batch of ${grouped(state.batch)}`}`
@@ -106,16 +125,19 @@ export function HardwareSection({ model }: { model: ModelData }) {
 				chosen={{ gpu: chosen, count }}
 				smallest={counts.map(() => smallest)}
 				context={state.context}
+				lacks={(x) =>
+					dtype.dequantized.includes(x.name) ? dtype.rates[0]!.toUpperCase() : ""
+				}
 			/>
 			<div class="hardware-notes">
 				<Verdict model={model} />
 				<div>
 					{smallest?.gpu.common && (
 						<p class="caption">
-							Chosen among common GPUs, which clouds rent or Steam's hardware survey
-							lists: the fewest GPUs that leave a tenth of their memory free, then the
-							smallest, then the fastest. {shortTitle(smallest.gpu)} is{" "}
-							{smallest.gpu.common}.
+							Best fit: {hardwareName(smallest)}, of common GPUs, which clouds rent or
+							Steam's hardware survey lists: the fewest GPUs that leave a tenth of
+							their memory free, then the smallest, then the fastest.{" "}
+							{shortTitle(smallest.gpu)} is {smallest.gpu.common}.
 						</p>
 					)}
 					{plateau && <p class="caption plateau">{plateau}</p>}

@@ -4,6 +4,7 @@ import { useRef } from "preact/hooks";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
 import { change } from "../../lib/state";
 import { prefixed, shortTitle } from "../../lib/sizing/facts";
+import type { Gpu } from "../../lib/sizing/data";
 import type { Cell, Hardware } from "../../lib/sizing/fit";
 
 interface Props {
@@ -15,6 +16,8 @@ interface Props {
 	/** The smallest hardware of each column's model. */
 	smallest: (Cell | null)[];
 	context: bigint;
+	/** The dtype of products that a GPU lacks for the weights. */
+	lacks?: (gpu: Gpu) => string;
 	/** Columns are models, and each cell has its number of GPUs. */
 	isCounted?: boolean;
 }
@@ -112,6 +115,7 @@ export function HardwareMatrix({
 	chosen: at,
 	smallest,
 	context,
+	lacks = () => "",
 	isCounted = false,
 }: Props) {
 	const ref = useRef<HTMLTableElement>(null);
@@ -157,6 +161,7 @@ export function HardwareMatrix({
 								<small>
 									{Number((Number(gpu.memory) / 2 ** 30).toFixed(1))} GiB ·{" "}
 									{prefixed(BigInt(gpu.bandwidth))}B/s
+									{lacks(gpu) && ` · no ${lacks(gpu)}`}
 								</small>
 							</th>
 							{row.map((cell, j) => {

@@ -16,6 +16,7 @@ import {
 	verdict,
 	SIZING_SETTINGS,
 } from "../../lib/sizing/fit";
+import { formatNote } from "../../lib/sizing/facts";
 import { chosenDtypes, memoryPerGpu, splitLabel, splitName } from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
 import { totalFormula } from "../memory/memory_derivations";
@@ -62,6 +63,7 @@ export function Verdict({ model }: { model: ModelData }) {
 		lines: [totalFormula(sized.plan, mostLoaded.values), ...inBytes(total)],
 	});
 	const deriveMemory = () => ({ title: gpu.title, lines: [...inBytes(memory), gpu.source] });
+	const note = formatNote(gpu, dtype);
 	const decode = fits && sizes.work ? speedLimits(sized, gpu).passes[0]! : null;
 	return (
 		<div class="verdict">
@@ -84,6 +86,7 @@ export function Verdict({ model }: { model: ModelData }) {
 				{fitsBarely(found) &&
 					" Less than a tenth is left, of which drivers and other programs take a part."}
 			</p>
+			{note && <p data-sizing="format">{note}</p>}
 			{fits && (
 				<p data-sizing="fits">
 					Room for {room(found.maxContext, sizes)} at this batch, or{" "}

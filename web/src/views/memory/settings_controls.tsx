@@ -1,8 +1,10 @@
 // The controls of the bar of settings: context, sequences, precision, GPUs and layout, or the
 // settings of training.
+import { useState } from "preact/hooks";
 import { Select, Segmented, WholeNumber, type Options } from "../../components/controls";
 import { Menu } from "../../components/export/menu";
 import type { ModelData } from "../../lib/data";
+import { focusNext } from "../../lib/focus_next";
 import { grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { plainTitle } from "../../lib/sizing/facts";
@@ -124,7 +126,13 @@ function CustomFigures() {
 }
 
 /** Which GPUs run the model, and how many. */
-function InferenceControls({ models }: { models: readonly ModelData[] }) {
+function InferenceControls({
+	models,
+	openCustom,
+}: {
+	models: readonly ModelData[];
+	openCustom: () => void;
+}) {
 	const state = useAppState(...SIZING_SETTINGS);
 	const { gpu, count } = chosenHardware(sizesOf(models[0]!), state);
 	return (
@@ -141,7 +149,10 @@ function InferenceControls({ models }: { models: readonly ModelData[] }) {
 				label="GPU"
 				options={models.length === 1 && state.card ? WITH_SMALLEST : gpuOptions}
 				chosen={gpu.name}
-				choose={(card) => change({ card, gpus: card && count, tp: "" })}
+				choose={(card) => {
+					change({ card, gpus: card && count, tp: "" });
+					if (card === CUSTOM) openCustom();
+				}}
 			/>
 		</>
 	);
@@ -224,6 +235,11 @@ export function SettingsControls({ models }: { models: readonly ModelData[] }) {
 	const isTraining = state.mode === "train";
 	const hasLayout = !isTraining && count !== "1" && models.length === 1;
 	const isCustom = !isTraining && state.card === CUSTOM;
+	const [opened, setOpened] = useState(0);
+	const openCustom = () => {
+		setOpened(opened + 1);
+		focusNext("#gpumem");
+	};
 	return (
 		<>
 			<LoadControls />
@@ -231,10 +247,14 @@ export function SettingsControls({ models }: { models: readonly ModelData[] }) {
 			{isTraining ? (
 				<TrainersControl models={models} />
 			) : (
-				<InferenceControls models={models} />
+				<InferenceControls models={models} openCustom={openCustom} />
 			)}
 			{(isTraining || hasLayout || isCustom) && (
-				<Menu text="More" label={isTraining ? "Settings of training" : "More settings"}>
+				<Menu
+					text="More"
+					label={isTraining ? "Settings of training" : "More settings"}
+					opened={opened}
+				>
 					{() => (
 						<div class="settings-more">
 							{isTraining && <TrainingControls models={models} />}

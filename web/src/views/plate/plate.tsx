@@ -13,7 +13,7 @@ import { grouped, shortCount } from "../../lib/format";
 import { liveViews } from "../../lib/live_views";
 import { useRoving } from "../../lib/roving";
 import { parseLayer, type Scheme } from "../../lib/settings";
-import { change, state as appState, useAppState, type State } from "../../lib/state";
+import { change, dropUnknown, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { comparedWith, originalStage } from "../edit/ghosts";
 import { LayerField, roomForFields } from "../quiz/fields";
@@ -203,7 +203,7 @@ export function Plate({
 			...(state.layer !== "" && state.layer !== open && { layer: "" as const }),
 			...(!isKnown && { zoom: "" }),
 		};
-		if (Object.keys(to).length) change(to, true);
+		if (Object.keys(to).length) dropUnknown(to);
 	}, [state.layer, state.zoom, open]);
 	useZoomGestures(ref);
 	useLayoutEffect(() => {

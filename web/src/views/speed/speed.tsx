@@ -6,7 +6,7 @@ import type { ModelData } from "../../lib/data";
 import { grouped, threeDigits } from "../../lib/format";
 import { useAppState } from "../../lib/state";
 import { sizesOf, type Gpu } from "../../lib/sizing/data";
-import { bandwidthFacts, peakFacts, prefixed } from "../../lib/sizing/facts";
+import { bandwidthFacts, formatNote, peakFacts, prefixed } from "../../lib/sizing/facts";
 import { chosenHardware, settings, verdict, SIZING_SETTINGS } from "../../lib/sizing/fit";
 import { splitLabel, type Sized } from "../../lib/sizing/gpu_memory";
 import {
@@ -264,7 +264,9 @@ export function SpeedSection({ model }: { model: ModelData }) {
 					</div>
 				</>
 			)}
-			<p class="caption">{ASSUMPTIONS}</p>
+			<p class="caption">
+				{ASSUMPTIONS} {limits && formatNote(gpu, sized.dtype)}
+			</p>
 		</Section>
 	);
 }

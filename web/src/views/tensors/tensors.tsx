@@ -10,7 +10,7 @@ import { data, type ModelData } from "../../lib/data";
 import { formula, shareFormula, type Derivation } from "../../lib/derivation";
 import { grouped, matchWords } from "../../lib/format";
 import { usePrintedState } from "../../lib/printing";
-import { change, useAppState, type State } from "../../lib/state";
+import { change, dropUnknown, useAppState, type State } from "../../lib/state";
 import {
 	inFactor,
 	productFormula,
@@ -265,7 +265,7 @@ function firstClosed(sections: readonly ModelSection[]): ReadonlySet<number> {
 export function Tensors({ model }: { model: ModelData }) {
 	const state = useAppState("find", "names", "sort");
 	useLayoutEffect(() => {
-		if (!COLUMNS.some(([key]) => key === state.sort)) change({ sort: "" }, true);
+		if (!COLUMNS.some(([key]) => key === state.sort)) dropUnknown({ sort: "" });
 	}, [state.sort]);
 	const sections = model.sections as ModelSection[];
 	const [closed, setClosed] = usePrintedState(() => firstClosed(sections), NONE);

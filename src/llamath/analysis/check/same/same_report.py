@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ....render.report import Report
 from ....render.tables import Cell, Column, Part, Table, Text
 from ....utils.errors import safe
-from ....utils.number_format import format_count, format_list, short_count
+from ....utils.number_format import format_count, format_list, format_percent, short_count
 from ....utils.record_type import Record
 from .compared_side import SideFacts
 
@@ -280,5 +280,5 @@ def _side(x: SideFacts, letter: str) -> str:
 
 def _shares(x: SideFacts) -> Iterator[tuple[str, str]]:
     for name, n in x.dtypes.items():
-        share = 100 * n / max(1, x.elements)
-        yield name, f"{share:.0f} %" if share >= 1 else "< 1 %"
+        share = n / max(1, x.elements)
+        yield name, format_percent(share, 0) if share >= 0.01 else "< 1%"

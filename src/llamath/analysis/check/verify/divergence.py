@@ -13,6 +13,7 @@ from math import exp, fsum, sqrt
 from typing import ClassVar, NamedTuple
 
 from ....render.tables import Cell, Column, Part, Row, Table, Text
+from ....utils.number_format import format_percent
 from ....utils.record_type import Record
 
 KLD_PERCENTS = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
@@ -166,7 +167,7 @@ def divergence_parts(x: Divergence) -> Iterator[Part]:
         Column("Δp, %", "right", "delta_p"),
     )
     yield Table(columns=columns, rows=tuple(_rows(x)))
-    yield Text(f"same top token  {_with_error(x.same_top, 3, 100)} %", apart=True)
+    yield Text(f"same top token  {_with_error(x.same_top, 3, 100)}%", apart=True)
     perplexity = [
         ("perplexity of A", x.perplexity_a),
         ("perplexity of B", x.perplexity_b),
@@ -182,7 +183,7 @@ def divergence_parts(x: Divergence) -> Iterator[Part]:
         ),
         rows=tuple((name, _estimate(y, 6), y.error) for name, y in perplexity),
     )
-    yield Text(f"correlation of ln PPL  {100 * x.correlation:.2f} %")
+    yield Text(f"correlation of ln PPL  {format_percent(x.correlation)}")
 
 
 def _rows(x: Divergence) -> Iterator[Row]:
@@ -190,7 +191,7 @@ def _rows(x: Divergence) -> Iterator[Row]:
     yield _row("maximum", _number(x.kld.maximum, 6), _number(x.delta_p.maximum, 3, 100))
     of_kld = {y.percent: _number(y.value, 6) for y in x.kld.percentiles}
     for y in x.delta_p.percentiles:
-        name = "median" if y.percent == 50 else f"{y.percent:.1f} %"
+        name = "median" if y.percent == 50 else f"{y.percent:.1f}%"
         yield _row(name, of_kld.get(y.percent, Cell(None)), _number(y.value, 3, 100))
     yield _row("minimum", _number(x.kld.minimum, 6), _number(x.delta_p.minimum, 3, 100))
     yield _row("RMS", Cell(None), _estimate(x.rms_delta_p, 3, 100))

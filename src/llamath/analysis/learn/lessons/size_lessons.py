@@ -516,7 +516,7 @@ def _bytes_text(_study: ModelStudy) -> Iterator[str]:
         "and int8, about 4.5 in Q4. 8 bits are a byte."
     )
     yield (
-        "Two units look alike: a GB is 10⁹ bytes, a GiB 2³⁰, 7 % more. Cards have GiB, disks GB. "
+        "Two units look alike: a GB is 10⁹ bytes, a GiB 2³⁰, 7% more. Cards have GiB, disks GB. "
         "Weights, cache and buffers must fit together."
     )
 

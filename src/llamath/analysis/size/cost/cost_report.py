@@ -18,8 +18,8 @@ from ....utils.record_type import Record
 from ...graph.flop_count import train_flops
 from ...graph.recorder import record
 from ..fit.fit_report import FitReport, fit
-from ..fit.fit_words import split_text
-from ..fit.suggestions import gpus_option
+from ..fit.fit_words import gpus_option, split_text
+from ..fit.format_support import format_notes
 from ..memory.inference_memory import MemoryCalculator
 from .ecologits import WORLD_GRID, EcoLogits, ecologits
 from .published_shares import GENERATION, TRAINING, Interval
@@ -231,7 +231,7 @@ def cost(calculator: MemoryCalculator, gpu: Device, count: int, request: CostReq
         generation=generation,
         training=None if request.train_tokens is None else _training(calculator, gpu, request),
         assumptions=tuple(_assumptions(gpu, request)),
-        notes=found.checkpoint_notes,
+        notes=(*format_notes(calculator.packer, [gpu]), *found.checkpoint_notes),
     )
 
 

@@ -10,8 +10,7 @@ from ....render.report import Report
 from ....render.tables import Cell, Column, Part, Table, Text
 from ....utils.number_format import format_list
 from .fit_report import FitReport
-from .fit_words import format_sequences
-from .suggestions import gpus_option
+from .fit_words import format_sequences, gpus_option
 
 
 class FitComparison(Report):

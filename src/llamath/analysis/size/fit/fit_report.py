@@ -11,7 +11,7 @@ from ....hardware import Device
 from ....questions.layout import Layout
 from ....render.report import Report
 from ....render.tables import Bar, Bars, Cell, Column, Part, Table, Text, heading
-from ....utils.errors import Argument, ArgumentError, Call, Name
+from ....utils.errors import Argument, ArgumentError
 from ....utils.number_format import format_bytes, format_count, format_giga, format_rate
 from ....utils.record_type import Record
 from ..memory.cache_bytes import sum_cache_specs
@@ -26,10 +26,11 @@ from ..memory.speed_limits import (
 )
 from .calibration import Calibration, ExpectedSpeed
 from .fit_rules import left_of
-from .fit_words import format_sequences, split_text
+from .fit_words import format_sequences, gpus_option, split_text
+from .format_support import format_notes
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout, choose_layout, layout_notes
-from .suggestions import Suggester, Suggestion, gpus_option, is_supported
+from .suggestions import Suggester, Suggestion
 
 if TYPE_CHECKING:
     from ....model import FamilyModel
@@ -367,7 +368,7 @@ def fit(
         notes=(
             *layout_notes(shards, replicas, context, cache_of_one_copy),
             *_shared_memory(gpu),
-            *_without_kernels(calculator, gpu),
+            *format_notes(calculator.packer, [gpu]),
             *calculator.notes,
         ),
         checkpoint_notes=calculator.checkpoint_notes,
@@ -379,16 +380,6 @@ def _shared_memory(gpu: Device) -> Iterator[str]:
         yield (
             f"{gpu.title} shares its memory with the system and its programs, which need a part: "
             f"{Argument('on', f'{gpu.name} mem=24GiB')} says how much is left"
-        )
-
-
-def _without_kernels(calculator: MemoryCalculator, gpu: Device) -> Iterator[str]:
-    name = calculator.packer.name
-    if gpu.vendor and not is_supported(gpu, name):
-        others = Call("quants", Name("model"), on=gpu.name)
-        yield (
-            f"it fits by its size, but no kernels for {name} on {gpu.title} are known: {others} "
-            "lists the formats that have some"
         )
 
 
@@ -419,6 +410,7 @@ def _fit_mixed(calculator: MemoryCalculator, gpu: Device, count: int) -> FitRepo
         instead=() if fits else tuple(Suggester(calculator, gpu, count).suggestions()),
         notes=(
             f"a pipeline of {' + '.join(str(x.layers) for x in shards.stages)} layers, by memory",
+            *format_notes(calculator.packer, [gpu]),
             *calculator.notes,
         ),
         checkpoint_notes=calculator.checkpoint_notes,

@@ -17,6 +17,8 @@ MAX_HALVINGS = 4
 """What gives up more is not suggested."""
 MAX_COMBINATIONS = 8
 """Combinations of changes that are suggested."""
+RESCUE_BITS = (8, 4)
+"""Bits of a weight that are combined with other GPUs, where the model does not fit."""
 WIDE_KV_DTYPES = frozenset({"bf16", "fp16", "fp32"})
 """The dtypes of a KV cache in whose place smaller ones are suggested."""
 _NODE = 8

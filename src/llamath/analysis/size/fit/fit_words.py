@@ -1,7 +1,8 @@
-"""Sequences and layouts as text."""
+"""Sequences, layouts and numbers of GPUs as text."""
 
 from __future__ import annotations
 
+from ....hardware import Device
 from ....questions.layout import Layout
 from ....utils.number_format import format_count
 
@@ -14,3 +15,8 @@ def format_sequences(batch: int, context: int) -> str:
 def split_text(layout: Layout) -> str:
     """Return how a model is split over GPUs: `TP 8 × PP 2`."""
     return layout.axes or "whole on one GPU"
+
+
+def gpus_option(count: int, device: Device) -> str:
+    """Return a number of GPUs as the option `--on` takes it."""
+    return device.name if count == 1 or "+" in device.name else f"{count}x{device.name}"

@@ -17,9 +17,9 @@ from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
 from ..memory.speed_limits import decode_limit, find_roof
 from .fit_rules import by_size, headroom_of, left_of, recommended
-from .fit_words import format_sequences, split_text
+from .fit_words import format_sequences, gpus_option, split_text
+from .format_support import dequantizing_notes, is_supported
 from .serving_layouts import LayoutChooser
-from .suggestions import gpus_option, is_supported
 
 if TYPE_CHECKING:
     from ....model import FamilyModel
@@ -230,7 +230,10 @@ def rank_gpus(
         gpus=tuple(ranked),
         with_headroom=tuple(x[-1] for x in by_device.values() if x and x[-1].has_headroom),
         too_small=tuple(x.name for x in among if not by_device[x.name]),
-        notes=calculator.notes,
+        notes=(
+            *dequantizing_notes(calculator.packer, (x.device for x in ranked)),
+            *calculator.notes,
+        ),
         checkpoint_notes=calculator.checkpoint_notes,
     )
 

@@ -19,8 +19,10 @@ from ....utils.record_type import Record
 from ...storage.choose_storage import mmproj_weight
 from ...storage.weight_bytes import WeightStorage
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
+from .fit_words import gpus_option
+from .format_support import is_supported
 from .serving_layouts import LayoutChooser
-from .suggestions import gpus_option, is_supported, total_of_fitting
+from .suggestions import total_of_fitting
 
 if TYPE_CHECKING:
     from ....model import FamilyModel

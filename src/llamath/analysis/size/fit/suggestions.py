@@ -9,10 +9,10 @@ element, of the context, and of the speed limit of decode.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from math import log2
 from typing import NamedTuple
 
-from ....checkpoint.quantization.weight_format import PLAIN_FORMATS
 from ....core.tree import fold
 from ....hardware import Device, devices
 from ....utils.errors import LlamathError
@@ -24,35 +24,24 @@ from ..memory.speed_limits import SpeedLimit, decode_limit, find_roof, host_band
 from .fit_rules import (
     MAX_COMBINATIONS,
     MAX_HALVINGS,
+    RESCUE_BITS,
     WIDE_KV_DTYPES,
     left_of,
     rounded_context,
 )
+from .fit_words import gpus_option
+from .format_support import (
+    is_supported,
+    suggested_bits,
+    supported_formats,
+    supported_kv_dtypes,
+)
+from .gpu_ranking import smallest_gpus
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout
 
-_BITS = {
-    "fp8": 8,
-    "nvfp4": 4,
-    "awq": 4,
-    "q8_0": 8,
-    "q6_k": 6,
-    "q5_k_m": 5,
-    "q4_k_m": 4,
-    "q3_k_m": 3,
-    "q2_k": 2,
-}
-"""Format of weights → the bits of a value, without scales."""
-_GGUF = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
 _WITH_OFFLOAD = "q4_k_m"
 """The format that is combined with weights on the host, as the model's own is."""
-_GGUF_VENDORS = frozenset({"NVIDIA", "AMD", "Apple", "Intel", ""})
-"""Vendors whose GPUs llama.cpp runs on; "" is a GPU given by its figures."""
-_PACKED_VENDORS = frozenset({"NVIDIA", "AMD", "Intel", ""})
-"""Vendors whose GPUs have kernels for AWQ, GPTQ and bitsandbytes."""
-_MARLIN_SM = 75
-"""The least compute capability of Marlin's kernels: `is_fp8_marlin_supported` of vLLM."""
-_SUGGESTED = ("fp8", "nvfp4", "awq", *_GGUF)
 _GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 """Larger numbers of GPUs that are tried if the model does not fit."""
 
@@ -100,58 +89,6 @@ class _Change(NamedTuple):
         )
 
 
-def is_supported(device: Device, name: str) -> bool:
-    """Return whether programs run weights in this format on a device: at its own rate, or
-    unpacked by their kernels.
-    """
-    if name in PLAIN_FORMATS:
-        return True
-    if "+" in name:
-        return all(is_supported(device, x) for x in name.split("+"))
-    if name == "fp8":
-        return "fp8" in device.flops or _unpacks_floats(device)
-    if name == "nvfp4":
-        return _unpacks_floats(device)
-    if name == "mxfp4":
-        return device.vendor in ("NVIDIA", "AMD")
-    if name.startswith("mlx-"):
-        return device.vendor == "Apple"
-    if name.startswith(("awq", "gptq", "bnb-")):
-        return device.vendor in _PACKED_VENDORS
-    return device.vendor in _GGUF_VENDORS
-
-
-def _unpacks_floats(device: Device) -> bool:
-    """Return whether Marlin's kernels of vLLM and SGLang unpack weights in FP8 and FP4 on a device,
-    if it has no products of these.
-    """
-    return device.sm >= _MARLIN_SM
-
-
-def suggested_bits(name: str) -> int | None:
-    """Return the bits of a value in a format that can be suggested, without scales; None for any
-    other.
-    """
-    return _BITS.get(name)
-
-
-def supported_formats(device: Device) -> tuple[str, ...]:
-    """Return the formats of weights below 16 bits that are suggested for a device: floats only
-    where products are computed in them.
-    """
-    rates = {"fp8": "fp8", "nvfp4": "fp4"}
-    return tuple(
-        x for x in _SUGGESTED if is_supported(device, x) and rates.get(x, "") in ("", *device.flops)
-    )
-
-
-def supported_kv_dtypes(device: Device) -> tuple[str, ...]:
-    """Return the dtypes of 8 bits or fewer in which a device can hold the KV cache."""
-    return (("fp8",) if "fp8" in device.flops else ()) or (
-        ("q8_0",) if device.vendor in _GGUF_VENDORS else ()
-    )
-
-
 class Suggester:
     """Finds the changes with which a model fits one machine."""
 
@@ -159,6 +96,8 @@ class Suggester:
         self.calculator, self.gpu, self.count = calculator, gpu, count
         self.batch, self.context = calculator.request.batch, calculator.context
         self.weight_bytes = sum(x.bytes for x in calculator.weights)
+        self._known: dict[str, MemoryCalculator | None] = {}
+        self._choosers: dict[str, LayoutChooser] = {}
 
     def suggestions(self) -> Iterator[Suggestion]:
         """Yield the combinations on these GPUs, least loss first, then more or larger GPUs."""
@@ -167,7 +106,8 @@ class Suggester:
         least = sorted(best, key=lambda x: x.losses.halvings)[:MAX_COMBINATIONS]
         yield from (x.suggestion for x in least)
         if not self.gpu.members:
-            yield from self._other_gpus()
+            others = (*self._more_gpus(), *self._larger_gpu(), *self._best_hardware())
+            yield from {x.change: x for x in others}.values()
 
     def _changes(self) -> Iterator[_Change]:
         for weights, sizes in self._weight_formats():
@@ -197,21 +137,39 @@ class Suggester:
             / sum(int(x.weight.parameters) * int(x.copies) for x in fold(self.calculator.tree))
         )
         for name in supported_formats(self.gpu):
-            try:
-                smaller = MemoryCalculator(
-                    self.calculator.model, self.calculator.request.replace(dtype=name)
-                )
+            if (smaller := self._smaller(name)) is not None:
                 size = sum(x.bytes for x in smaller.weights)
-            except LlamathError:
-                continue
-            if size < self.weight_bytes:
-                lost = _Losses(weight_bits=max(log2(bits / _BITS[name]), 0))
+                lost = _Losses(weight_bits=max(log2(bits / (suggested_bits(name) or bits)), 0))
                 yield (
                     _Start().with_change(
                         f"--dtype {name}", f"weights of {size / 1e9:,.1f} GB", lost
                     ),
                     smaller,
                 )
+
+    def _smaller(self, dtype: str) -> MemoryCalculator | None:
+        """Return the model in a format; None if it is not smaller, or cannot be stored that way."""
+        if dtype not in self._known:
+            self._known[dtype] = None
+            with suppress(LlamathError):
+                found = MemoryCalculator(
+                    self.calculator.model, self.calculator.request.replace(dtype=dtype)
+                )
+                if sum(x.bytes for x in found.weights) < self.weight_bytes:
+                    self._known[dtype] = found
+        return self._known[dtype]
+
+    def _rescuing_formats(self, gpu: Device) -> Iterator[tuple[str, LayoutChooser]]:
+        """Yield the weights as they are, and in 8 and 4 bits of the format that comes first on a
+        GPU: as an option, and to be sized.
+        """
+        yield "", self._choosers.setdefault("", LayoutChooser(self.calculator))
+        for bits in RESCUE_BITS:
+            known = (x for x in supported_formats(gpu) if suggested_bits(x) == bits)
+            name = next((x for x in known if self._smaller(x) is not None), "")
+            if name and (sizes := self._smaller(name)) is not None:
+                chooser = self._choosers.setdefault(name, LayoutChooser(sizes))
+                yield f"--dtype {name} ", chooser
 
     def _smaller_kv_dtypes(self) -> Iterator[str]:
         if self.calculator.kv_dtype in WIDE_KV_DTYPES:
@@ -281,34 +239,52 @@ class Suggester:
     def _cache_bytes(self, sizes: MemoryCalculator) -> int:
         return sum_cache_specs(sizes.cache_specs, self.context, self.batch, sizes.kv_dtype).bytes
 
-    def _other_gpus(self) -> Iterator[Suggestion]:
-        """Yield the smallest larger number of the same GPU, and the smallest larger GPU in the
-        same number.
-        """
-        chooser = LayoutChooser(self.calculator)
-        for n in _GPU_COUNTS:
-            full_nodes = n <= self.gpu.node or n % self.gpu.node == 0
-            if (
-                n > self.count
-                and full_nodes
-                and (total := total_of_fitting(chooser, self.gpu, n, self.context, self.batch))
-                is not None
-            ):
-                yield Suggestion(
-                    change=f"--on {gpus_option(n, self.gpu)}",
-                    what="more of these GPUs",
-                    total=total,
-                )
-                break
-        for other in sorted(devices(), key=lambda x: x.memory):
-            if other.memory > self.gpu.memory:
-                total = total_of_fitting(chooser, other, self.count, self.context, self.batch)
+    def _more_gpus(self) -> Iterator[Suggestion]:
+        """Yield the smallest larger number of the same GPU; with fewer bits, if it is smaller."""
+        counts = [x for x in _GPU_COUNTS if x <= self.gpu.node or x % self.gpu.node == 0]
+        for dtype, chooser in self._rescuing_formats(self.gpu):
+            for n in (x for x in counts if x > self.count):
+                total = total_of_fitting(chooser, self.gpu, n, self.context, self.batch)
                 if total is not None:
-                    what = f"the smallest that fits, {other.memory / 2**30:.1f} GiB each"
+                    counts = [x for x in counts if x < n]
                     yield Suggestion(
-                        change=f"--on {gpus_option(self.count, other)}", what=what, total=total
+                        change=f"{dtype}--on {gpus_option(n, self.gpu)}",
+                        what="more of these GPUs",
+                        total=total,
                     )
                     break
+
+    def _larger_gpu(self) -> Iterator[Suggestion]:
+        """Yield the smallest larger GPU in the same number, with the most bits with which one
+        fits.
+        """
+        larger = [x for x in devices() if x.memory > self.gpu.memory]
+        found = (
+            (place, dtype, other, total)
+            for other in sorted(larger, key=lambda x: x.memory)
+            for place, (dtype, chooser) in enumerate(self._rescuing_formats(other))
+            if (total := total_of_fitting(chooser, other, self.count, self.context, self.batch))
+            is not None
+        )
+        if best := min(found, key=lambda x: x[0], default=None):
+            _, dtype, other, total = best
+            yield Suggestion(
+                change=f"{dtype}--on {gpus_option(self.count, other)}",
+                what=f"the smallest that fits, {other.memory / 2**30:.1f} GiB each",
+                total=total,
+            )
+
+    def _best_hardware(self) -> Iterator[Suggestion]:
+        """Yield the smallest hardware of the catalog in the order of `fit` without GPUs."""
+        name = self.calculator.packer.name
+        among = [x for x in devices() if x.bandwidth and is_supported(x, name)]
+        best = smallest_gpus(self.calculator, among)
+        if best is not None and best.device != self.gpu:
+            yield Suggestion(
+                change=f"--on {gpus_option(best.count, best.device)}",
+                what="the smallest of common GPUs" if best.device.common else "the smallest",
+                total=best.total,
+            )
 
 
 class _Start(NamedTuple):
@@ -340,11 +316,6 @@ def total_of_fitting(
         if found is None
         else chooser.shards(found.layout).max_memory(context, found.sequences(batch))
     )
-
-
-def gpus_option(count: int, device: Device) -> str:
-    """Return a number of GPUs as the option `--on` takes it."""
-    return device.name if count == 1 or "+" in device.name else f"{count}x{device.name}"
 
 
 def _beats(x: _Change, y: _Change) -> bool:

@@ -125,7 +125,7 @@ LAWS = {
         ScalingLaw(
             name="hoffmann-3",
             says="parametric loss (N ∝ C^0.46), unrounded: A 406.401, B 410.723, α 0.339171, β "
-            "0.284908; 6 to 19 % above their table A3",
+            "0.284908; 6 to 19% above their table A3",
             source=f"{_CHINCHILLA}; the unrounded values are those of its TeX source, quoted by "
             "arXiv:2404.10102",
             trained=_CHINCHILLA_DATA,

@@ -21,6 +21,7 @@ from ....utils.errors import Argument, ArgumentError, Call, LlamathError, Name
 from ....utils.number_format import format_count
 from ....utils.record_type import Record
 from ...storage.parallel_layout import layout_problems, pipeline_stages
+from ..fit.format_support import format_notes
 from ..fit.serving_layouts import MAX_TP, serving_layouts, tp_degrees
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator, largest_fitting
@@ -222,7 +223,10 @@ def plan_serving(
         rejected=tuple(rejected),
         too_large=tuple(too_large),
         commands=tuple(_commands(sizes, device, plans)),
-        notes=tuple(_notes(model, plans, rejected)),
+        notes=(
+            *_notes(model, plans, rejected),
+            *format_notes(sizes.packer, [device]),
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from ....render.report import Report
 from ....render.tables import Column, Part, Table
 from ....utils.number_format import format_count, format_list
 from ....utils.record_type import Record
-from ..fit.suggestions import gpus_option
+from ..fit.fit_words import gpus_option
 from ..memory.inference_memory import MemoryCalculator
 from .engine_arguments import with_arguments
 from .engine_layouts import BrokenRule

@@ -16,7 +16,8 @@ from ....utils.number_format import format_count, format_giga
 from ....utils.record_type import Record
 from ...storage.parallel_layout import layout_problems
 from ..fit.fit_rules import rounded_context
-from ..fit.suggestions import gpus_option, supported_formats
+from ..fit.fit_words import gpus_option
+from ..fit.format_support import supported_formats
 from ..memory.gpu_shards import ShardedModel
 from ..memory.inference_memory import MemoryCalculator
 from .device_rules import configs, device_facts, model_types, run_as_on

@@ -31,8 +31,8 @@ COMPARED = frozenset(
 """The families whose classes in transformers save what the rules say, in float32 and in bfloat16;
 tests compare each.
 
-Others differ: the rules give 10 % less than OLMo 2 saves, which scales a norm before it rounds, and
-up to 28 % less than Cohere.
+Others differ: the rules give 10% less than OLMo 2 saves, which scales a norm before it rounds, and
+up to 28% less than Cohere.
 """
 _COMPARED_WITH_FLASH = frozenset({"gpt2"})
 

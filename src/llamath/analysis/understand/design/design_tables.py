@@ -69,7 +69,7 @@ def design_head(report: DesignReport) -> str:
     return (
         f"{request.target:,} parameters{active} like {report.series.name}: "
         f"{report.searched:,} {what} searched, {report.within:,} within "
-        f"{float(100 * request.tolerance):g} %"
+        f"{float(100 * request.tolerance):g}%"
     )
 
 
@@ -151,7 +151,7 @@ def _near_miss_cells(design: RankedDesign, target: int) -> tuple[Any, ...]:
     x, error = design.outer, (design.total - target) / target
     return (
         design.total,
-        Cell(error, text=f"{100 * error:+.2f} %".replace("-", "−")),
+        Cell(error, text=f"{100 * error:+.2f}%".replace("-", "−")),
         f"{design.layers} layers, width {x.d}, ffn {design.ffn}, {x.H} heads of {x.h}, {x.K} KV",
     )
 

@@ -18,7 +18,7 @@ from ....utils.record_type import Record
 from .series import Member
 
 _MIN_SCATTER = 0.1
-"""The smallest assumed scatter of a series (10 %)."""
+"""The smallest assumed scatter of a series (10%)."""
 
 ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
 """Costs of a missing bit of roundness, of a head size or KV head count that the series does not

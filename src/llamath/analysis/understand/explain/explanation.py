@@ -574,7 +574,7 @@ def _near_misses(
     space: HypothesisSpace, number: int, room: float
 ) -> Iterator[tuple[float, Hypothesis]]:
     """Yield simple counts near the number, with the bits of the residue; for a model that the
-    user named, within 5 %.
+    user named, within 5%.
     """
     naming = room - space.bits
     for hypothesis in all_hypotheses(space, 1):

@@ -14,6 +14,7 @@ from ....analysis.size.default_context import DEFAULT_CONTEXT
 from ....analysis.size.fit.fit_rules import (
     MAX_COMBINATIONS,
     MAX_HALVINGS,
+    RESCUE_BITS,
     WIDE_KV_DTYPES,
     by_size,
     headroom_of,
@@ -21,15 +22,18 @@ from ....analysis.size.fit.fit_rules import (
     recommended,
     rounded_context,
 )
-from ....analysis.size.fit.gpu_ranking import NODE_COUNTS
-from ....analysis.size.fit.serving_layouts import LayoutChooser, serving_layouts
-from ....analysis.size.fit.suggestions import (
+from ....analysis.size.fit.format_support import (
+    DEQUANTIZED,
+    NO_KERNELS,
     is_supported,
+    lacks_rate,
     suggested_bits,
     supported_formats,
     supported_kv_dtypes,
-    total_of_fitting,
 )
+from ....analysis.size.fit.gpu_ranking import NODE_COUNTS
+from ....analysis.size.fit.serving_layouts import LayoutChooser, serving_layouts
+from ....analysis.size.fit.suggestions import total_of_fitting
 from ....analysis.size.memory.cache_bytes import CacheSpec, KVFormat, kv_format
 from ....analysis.size.memory.gpu_shards import (
     BATCH,
@@ -184,6 +188,9 @@ def fit_rules() -> dict[str, Any]:
         "counts": list(GPU_COUNTS),
         "context": str(DEFAULT_CONTEXT),
         "halvings": MAX_HALVINGS,
+        "bits": list(RESCUE_BITS),
+        "dequantized": DEQUANTIZED,
+        "no_kernels": NO_KERNELS,
         "suggestions": MAX_COMBINATIONS,
     }
 
@@ -270,6 +277,7 @@ def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> 
             "suggested": suggested_bits(name),
         },
         "codecs": _codecs(found),
+        "dequantized": [x.name for x in _known_gpus() if lacks_rate(x, found.packer.name)],
         "unsupported": [x.name for x in _known_gpus() if not is_supported(x, found.packer.name)],
         "each": element_texts(each),
         "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)}
