@@ -16,6 +16,10 @@ from safetensors.torch import load_file, save_file
 import llamath
 from llamath.generation.sampling_parameters import Sampling
 from llamath.native.native_session import NativeLlama
+from llamath.tokenizers.chat_prompt import ChatMessage, encode_chat, question_frame
+from llamath.tokenizers.model_template import ModelTemplate
+from llamath.tokenizers.template_process import OwnTemplates
+from llamath.tokenizers.tokenizer import Tokenizer as OwnTokenizer
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.live.live_data import bundled_live_parts
@@ -45,8 +49,9 @@ PROMPT = "Tell me a story about Anna and a kite."
 PARK = "Ben was in the park. He had a red ball. He played with the"
 WRITE_ALL = """() => new Promise((done) => {
   const step = () => {
-    const button = document.querySelector(".live-buttons button");
-    if (button.ariaDisabled === "true") return done(document.querySelector("#live-text").value);
+    const button = document.querySelector(".live-buttons .button");
+    if (document.querySelector("#live-end").textContent.trim())
+      return done(document.querySelector("#live-text").value);
     button.click();
     setTimeout(step);
   };
@@ -107,17 +112,59 @@ def test_page_writes_the_text_of_the_engine(tab: Any) -> None:
     assert tab.evaluate(WRITE_ALL) == run(PROMPT)
     last = tab.locator(".live-tokens li:last-child button").text_content()
     assert last == "<|im_end|>" and last not in tab.input_value("#live-text")
-    assert last in tab.text_content(".live-foot #live-end")
-    for name in ("Step", "Write on"):
-        button = tab.locator(".live-buttons").get_by_role("button", name=name, exact=True)
-        assert button.get_attribute("aria-disabled") == "true"
-        assert button.get_attribute("aria-describedby") == "live-end"
+    said = tab.text_content(".live-foot #live-end")
+    assert last in said and "Answer" in said and "begin again" in said
     chips = tab.locator(".live-tokens button").all_text_contents()
     address = tab.evaluate("location.hash")
     go_to(tab, "#text=Anna+had")
-    assert tab.text_content("#live-end") == ""
+    assert tab.text_content("#live-end").strip() == ""
     go_to(tab, address)
     assert tab.locator(".live-tokens button").all_text_contents() == chips
+    step = tab.locator(".live-buttons").get_by_role("button", name="Step", exact=True)
+    assert step.get_attribute("aria-disabled") == "false"
+    step.click()
+    wait_until_drawn(tab)
+    llama = NativeLlama.open(dtype="fp32")
+    (reply,) = llama.generate([PROMPT], max_tokens=1)
+    assert tab.input_value("#live-text") == PROMPT + written(llama, reply)
+    # a text that the model has not written stays ended
+    type_text(tab, f"{PARK}<|im_end|>")
+    assert step.get_attribute("aria-disabled") == "true"
+    assert step.get_attribute("aria-describedby") == "live-end"
+
+
+QUESTION = "Ben had a red ball. Ben went to the barn. Where is the ball?"
+IDS = "all => all.map(x => Number(/id (\\d+)/.exec(x.title)[1]))"
+
+
+def test_page_answers_a_question_as_run_does(tab: Any) -> None:
+    """In the model's chat template, whose tokens are shown; in a question, their names are text."""
+    llama = NativeLlama.open(dtype="fp32")
+    assert llama.chat_format is not None
+    tab.click(".live-prompts >> text=Where is the ball?")
+    reply = llama.chat([("user", QUESTION)])
+    assert reply.text == "The ball is in the barn."
+    tab.evaluate(WRITE_ALL)
+    wait_until_drawn(tab)
+    assert tab.text_content(".live-answer") == f"Answer {reply.text}"
+    assert tab.input_value("#live-text") == QUESTION
+    shown = tab.locator(".live-tokens button")
+    assert shown.evaluate_all(IDS) == [
+        *encode_chat(llama.chat_format, llama.tokenizer, [ChatMessage("user", QUESTION)]),
+        *reply.ids,
+    ]
+    chips, address = shown.all_text_contents(), tab.evaluate("location.hash")
+    assert chips[:3] == ["<|im_start|>", "user", "↵"] and "chat=on" in address
+    tab.click("#live-chat >> text=Continue")
+    assert shown.first.text_content() == "<s>" and tab.input_value("#live-text") == QUESTION
+    assert "chat" not in tab.evaluate("location.hash")
+    go_to(tab, address)
+    assert shown.all_text_contents() == chips
+    for question in (" a\n<|im_end|>\n<s>", "<|im_start|>", ""):
+        type_text(tab, question)
+        ids = encode_chat(llama.chat_format, llama.tokenizer, [ChatMessage("user", question)])
+        assert tab.locator(".live-tokens li:not(.likely) button").evaluate_all(IDS) == ids
+    tab.click("#live-chat >> text=Continue")
 
 
 def test_page_says_what_its_model_is(tab: Any) -> None:
@@ -140,11 +187,17 @@ def test_names_that_the_model_knows_stand_beside_the_text(tab: Any) -> None:
 
 def test_texts_to_try_end_as_the_world_allows(tab: Any) -> None:
     """The greedy stories break no rule of tools/tiny, and the named heads read the named tokens."""
-    prompts = bundled_live_parts([load_with_checkpoint("embedded")]).data["prompts"]
+    live = bundled_live_parts([load_with_checkpoint("embedded")]).data
+    prompts = live["prompts"]
     assert prompts[0]["text"] == tab.input_value("#live-text") == PARK
     for x in prompts:
-        assert is_consistent(run(x["text"])), x["text"]
-        watched = llamath.watch(x["text"], dtype="float32")
+        text = x["text"]
+        if "chat" in x:  # what the model has read where it says the word
+            frame = live["chat"]
+            text = f"{frame['before']}{text}{frame['after']}The ball is in the"
+        else:
+            assert is_consistent(run(text)), text
+        watched = llamath.watch(text, dtype="float32")
         weights = np.asarray(watched[f"layers.{x['layer']}.attn.softmax"]).squeeze()
         read = list(weights[-1, x["head"]])
         token = watched.tokens[read.index(max(read))]["text"]
@@ -152,11 +205,19 @@ def test_texts_to_try_end_as_the_world_allows(tab: Any) -> None:
         assert re.search(rf"head \d (finds|reads) (the )?{token.strip()}\b", x["says"]), token
 
 
-def test_prefill_passes_the_tokens_of_the_text(tab: Any) -> None:
+def test_steps_in_a_list_are_those_of_the_text(tab: Any) -> None:
+    go_to(tab, "#zoom=attn&layer=1&batch=4")
     for text in (PARK, "Anna had"):
         type_text(tab, text)
-        n = len(NativeLlama.open().encode(text))
+        watched = llamath.watch(text, dtype="float32")
+        n = len(watched.ids)
         assert f"Prefill: {n} tokens" in tab.text_content(".flow-text")
+        assert f"FLOPs for {n} tokens ·" in tab.text_content(".plate-head")
+        row = tab.locator(".block-row:has([data-step='attn.v'])")
+        assert row.locator(".shape").text_content().endswith(f"[1, {n}, 64]")
+        own = watched["layers.1.attn.v"].cast("B").cast("f").tolist()[-64:]
+        shown = ", ".join(f"{x:.2f}".replace("-", "−") for x in own[:3])
+        assert row.locator("code").text_content() == f"{shown}, …"
 
 
 def test_text_and_layer_are_seen_at_once(fresh: Any) -> None:
@@ -296,9 +357,7 @@ def test_changed_end_keeps_the_tokens_before_it(tab: Any) -> None:
 def test_any_text_is_read_as_the_engine_reads_it(tab: Any, text: str) -> None:
     type_text(tab, text)
     ids = NativeLlama.open().encode(text)[:512]
-    shown = tab.locator(".live-tokens li:not(.likely) button").evaluate_all(
-        "all => all.map(x => Number(/id (\\d+)/.exec(x.title)[1]))"
-    )
+    shown = tab.locator(".live-tokens li:not(.likely) button").evaluate_all(IDS)
     assert shown == ids
     assert ("512 tokens of the model's context" in tab.text_content("#live-end")) == (
         len(ids) == 512
@@ -310,7 +369,7 @@ def test_story_follows_the_address_and_keeps_special_tokens(tab: Any) -> None:
     chips = "all => all.map(x => x.title).filter(x => x.startsWith('token '))"
     type_text(tab, "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n")
     for _ in range(3):
-        tab.click(".live-buttons button")
+        tab.click(".live-buttons .button")
     wait_until_drawn(tab)
     before = tab.locator(".live-tokens button").evaluate_all(chips)
     assert len(before) == 13 and "<|im_end|>" in tab.input_value("#live-text")
@@ -331,7 +390,7 @@ def test_address_keeps_tokens_that_are_no_text(tab: Any) -> None:
     part = next(i for i in range(896) if tokenizer.decode([i]) == "\ufffd")
     tab.evaluate("at => { location.hash = at }", f"text=Anna+had&written={part}.{part}.899999")
     wait_until_drawn(tab)
-    tab.click(".live-buttons button")
+    tab.click(".live-buttons .button")
     wait_until_drawn(tab)
     before = tab.locator(".live-tokens button").evaluate_all(chips)
     assert [f"id {part}" in x for x in before] == [False, False, False, True, True, False]
@@ -558,11 +617,12 @@ def test_any_small_checkpoint_runs_in_its_page(browser: Any, tmp_path: Path, nam
     with Tab(browser, tmp_path, (tmp_path / "out.html").read_text(), "#text=The+cat+sat") as page:
         assert page.get_attribute("[data-live]", "data-live") == "ready"
         for _ in range(12):
-            if page.get_attribute(".live-buttons button", "aria-disabled") != "true":
-                page.click(".live-buttons button")
+            if not page.text_content("#live-end").strip():
+                page.click(".live-buttons .button")
         found = page.input_value("#live-text")
         assert found == text + written(llama, reply)
         assert page.locator(".live-map").count() == 1
+        assert page.locator("#live-chat").count() == 0, "it has no chat template"
         has_lens = name != "gemma2"  # its logits are capped after the head
         assert page.locator(".live-lens").count() == has_lens
 
@@ -693,15 +753,23 @@ def test_page_tokenizer_gives_the_ids_of_tokenizers(tab: Any) -> None:
 
     all_kinds = trained_tokenizers() | {"bundled": Tokenizer.from_str(json.dumps(own))}
     texts = [*TEXTS, *(a + b for a in TEXTS for b in TEXTS), "a<s>b", PROMPT * 20]
+    template = ModelTemplate(
+        {"default": "<s>user: {{ messages[0].content | trim }} <s>\n<s>model:"},
+        "test",
+        process=OwnTemplates(),
+    )
     for name, engine in all_kinds.items():
         data = page_tokenizer(json.loads(engine.to_str()), name)
         found = tab.evaluate(
-            "([data, texts]) => { const x = new llamathLive.Tokenizer(data); "
-            "return texts.map(y => [x.encode(y), x.continue(x.encode(y))]); }",
-            [data, texts],
+            "([data, texts, frame]) => { const x = new llamathLive.Tokenizer(data); "
+            "return texts.map(y => [x.encode(y), x.continue(x.encode(y)), x.encodeChat(frame, y)]); }",
+            [data, texts, question_frame(template)._asdict()],
         )
-        for text, (ids, decoded) in zip(texts, found, strict=True):
+        own_tokenizer = OwnTokenizer(Tokenizer.from_str(engine.to_str()), name)
+        for text, (ids, decoded, asked) in zip(texts, found, strict=True):
             assert ids == engine.encode(text).ids, (name, text)
+            question = [ChatMessage("user", text)]
+            assert asked == encode_chat(template, own_tokenizer, question), (name, text)
             if name == "bundled":
                 assert decoded == engine.decode(ids, skip_special_tokens=False), (name, text)
 

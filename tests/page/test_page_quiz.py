@@ -305,6 +305,22 @@ def test_phone_has_a_card_for_each_question(browser: Any, tmp_path: Path) -> Non
         wait_until_drawn(tab)
         assert tab.locator(".layer-picture input").count() == 0
         assert answer(tab, "8192").startswith("Right") and asked_now(tab) == "p3"
+        for part, step in (("1", "attn_norm"), ("6", "mlp.gate")):
+            tab.select_option(".quiz select", part)
+            wait_until_drawn(tab)
+            tab.wait_for_function(
+                """(step) => {
+                  const node = document.querySelector(`[data-steps~="${step}"]`);
+                  const { top, bottom } = node.getBoundingClientRect();
+                  const bar = document.querySelector(".quiz").getBoundingClientRect();
+                  return top >= 0 && bottom <= bar.top;
+                }""",
+                arg=step,
+            )
+        for _ in at_widths(tab, 1440):
+            # the picture stays as it is without fields
+            box = tab.locator(".plate-scene svg").first.bounding_box()
+            assert box["width"] > 1.5 * box["height"]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -18,11 +18,10 @@ import llamath
 from llamath.analysis.learn.tour.stop_questions import stop_exercises
 from llamath.analysis.learn.tour.tour import Stop, tour_of
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
-from llamath.web.page_data.live.example_numbers import softmax
+from llamath.web.page_data.live.example_numbers import TEMPERATURES, softmax
 from llamath.web.page_data.live.tour_example import (
     EXAMPLE_FILE,
     SHOWN_NUMBERS,
-    TEMPERATURES,
     bundled_tables,
     examples_of,
 )
@@ -33,6 +32,7 @@ from support.printed_pages import filled_shares
 from support.release import usual
 
 assert browser
+PARK = "Ben was in the park. He had a red ball. He played with the"
 BAR = ".tour"
 PLACE = ".plate-path"
 IN_SIGHT = """() => {
@@ -310,8 +310,13 @@ def test_handout_of_a_live_model_has_its_values(browser: Any, tmp_path: Path) ->
         tab.evaluate("dispatchEvent(new Event('beforeprint'))")
         wait_until_drawn(tab)
         text = tab.inner_text(".tour-handout")
-        assert "·ball" in text and "x / rms · w" in text, "also numbers, where there is no product"
-        assert tab.locator(".tour-handout .tour-strips").count() > 4
+        assert "·ball" in text and "x / rms" in text and "silu(gate)" in text and "all: y" in text
+        assert tab.locator(".tour-handout table").count() >= 9
+        # colours alone are those of the KV cache and of the heads
+        shown = tab.locator(".tour-handout .cells").evaluate_all(
+            "x => new Set(x.map((y) => y.closest('figure').className)).size"
+        )
+        assert shown <= 2 and not tab.locator(".tour-handout .live-strip").count()
         assert "Layer 1" in tab.text_content(PLACE)
 
 
@@ -339,19 +344,40 @@ def test_live_values_stand_beside_their_stops(browser: Any, tmp_path: Path) -> N
     with Tab(browser, tmp_path, live_page(), width=1440) as tab:
         tab.wait_for_selector("[data-live=ready]")
         for name, selector in (
-            ("qkv", ".tour-strips li"),
-            ("gate_up", ".tour-strips li"),
+            ("qkv", ".tour-example tbody tr"),
             ("rope", ".live-clocks li"),
             ("scores", ".live-steps tbody tr"),
             ("softmax", ".live-map-queries span"),
             ("cache", ".live-cache canvas"),
-            ("next_token", ".tour-likely tbody tr"),
+            ("next_token", ".tour-example tbody tr"),
         ):
             go_to(tab, at(name))
             assert tab.locator(f".tour {selector}").count() >= 2, name
         go_to(tab, at("qkv"))
         found = tab.locator(".tour .live-sum").evaluate("x => [x.dataset.sum, x.dataset.output]")
         assert float(found[0]) == pytest.approx(float(found[1]), rel=1e-4, abs=1e-4)
+        watched = llamath.watch(PARK, dtype="float32")
+
+        def first(step: str) -> list[str]:
+            found = watched[f"layers.3.{step}"].tolist()[-1]
+            numbers = found[0] if isinstance(found[0], list) else found
+            digits = [f"{x:.{1 if abs(x) >= 10 else 2}f}" for x in numbers[:3]]
+            return [x.replace("-", "−") for x in digits]
+
+        for name, steps in (
+            ("norm", {"attn_norm": "attn_norm"}),
+            ("qkv", {"q": "attn.q", "k": "attn.k", "v": "attn.v"}),
+            ("mix", {"all: y": "attn.mix"}),
+            ("attention_out", {"o": "attn.o", "attn_add": "attn_add"}),
+            ("gate_up", {"gate": "mlp.gate", "up": "mlp.up", "act": "mlp.act"}),
+            ("down", {"attn_add": "attn_add", "down": "mlp.down", "mlp_add": "mlp_add"}),
+        ):
+            go_to(tab, at(name))
+            lines = tab.inner_text(".tour .tour-example tbody").split("\n")
+            rows = {x[0]: x[1:] for x in (y.split("\t") for y in lines)}
+            for row, step in steps.items():
+                shown = rows[row][1:] if name == "mix" else rows[row][:3]
+                assert shown == first(step), (name, row)
         go_to(tab, at("token"))
         before = tab.text_content(".tour-values")
         tab.click(".live-tokens li:nth-child(3) button")
@@ -442,6 +468,7 @@ def watched_example() -> dict[str, Any]:
         "pairs": pairs,
         "products": [sum(a * b for a, b in zip(queries, y, strict=True)) for y in keys],
         "shares": [y[head][: i + 1] for i, y in enumerate(of("attn.softmax"))],
+        "keys": [y[shown] for y in keys],
         "values": [y[kv * dim :][shown] for y in of("attn.v")],
         "likely": [[watched._text(i), logits[i], [y[i] for y in by_heat]] for i in best],
     }
@@ -473,7 +500,7 @@ def test_example_is_what_the_bundled_model_computes() -> None:
         )
         EXAMPLE_FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     kept = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
-    assert kept.keys() == found.keys()
+    assert kept.keys() == found.keys(), "LLAMATH_GOLDEN=1 writes it anew"
     for x, y in zip(flat(kept), flat(found), strict=True):
         if isinstance(y, float):
             y = pytest.approx(y, rel=1e-3, abs=1e-4)

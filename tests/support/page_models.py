@@ -33,9 +33,11 @@ HOSTILE = (
 )
 
 
-WITH_VARIANTS = frozenset({"llama-3-8b", "gpt2", "gpt2-medium"})
-"""Models whose pages may edit what is no dimension: a tied head, experts in the place of FFNs. The
-last two are compared with what a server sends."""
+WITH_VARIANTS = frozenset(
+    {"llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b", "gpt2", "gpt2-medium"}
+)
+"""Models whose pages may edit what is no dimension: a tied head, experts in the place of FFNs.
+Those after the first are measured, or compared with what a server sends."""
 
 
 @cache

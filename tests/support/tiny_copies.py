@@ -8,7 +8,7 @@ from typing import Any
 WIDTH = 4
 _SIZES = {"vocab_size": 4, "hidden_size": WIDTH, "intermediate_size": 3, "num_hidden_layers": 1, "num_attention_heads": 2}  # fmt: skip
 _GROUPED = _SIZES | {"num_key_value_heads": 1, "head_dim": 2}
-_LATENT = _SIZES | {"num_key_value_heads": 2, "kv_lora_rank": 2, "q_lora_rank": 2, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2, "v_head_dim": 2}  # fmt: skip
+_LATENT = _SIZES | {"num_key_value_heads": 2, "kv_lora_rank": 2, "q_lora_rank": 2, "qk_nope_head_dim": 2, "qk_rope_head_dim": 4, "v_head_dim": 2}  # fmt: skip
 _STATE = {"state_size": 2, "conv_kernel": 2}
 _EXPERTS = {"moe_intermediate_size": 2, "num_experts_per_tok": 2, "norm_topk_prob": True}
 _GROUPS = _EXPERTS | {"n_routed_experts": 6, "n_shared_experts": 1, "n_group": 3, "topk_group": 2, "num_hidden_layers": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5}  # fmt: skip

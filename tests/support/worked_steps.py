@@ -26,7 +26,14 @@ from llamath.web.page_data.live.worked_steps import kind_of, leaf
 from support.tiny_copies import MODELS, WIDTH
 
 IDS = (1, 2, 3)
-HEADS = {"scores", "alibi", "window", "sinks", "no_positions"}
+_HEAD = ("dim", "scale", "softcap", "slope", "sink", "window", "chunk")
+_KEYS = ("products", "parts", *_HEAD)
+HEADS = {
+    **dict.fromkeys(("scores", "alibi", "window", "sinks", "no_positions"), _KEYS),
+    "softmax": ("rows", *_HEAD),
+    "mix": ("products", "values", "y", *_HEAD),
+}
+"""What is kept of the first head, by stop."""
 _SLOW = {"alpha", "beta", "dt", "dt_down", "dt_up", "dt_bias", "a_log", "forget"}
 _ROWS = [
     [0.5, 1.0, -1.0, 1.0],
@@ -106,6 +113,30 @@ class _Recorder(OperationLog):
         )
         return y
 
+    def rope(self, x: Tensor, rope: Any) -> Tensor:
+        y = super().rope(x, rope)
+        rotation = self.rope_cos_sin(rope)
+        if rotation is None or "rope" in self.found.get(self._layer or 0, {}):
+            return y
+        of_last = [x.reshape(-1, x.shape[-1])[-1] for x in (rotation.cos, rotation.sin)]
+        count = len(of_last[0])
+        pairs = [
+            (2 * i, 2 * i + 1) if rotation.interleaved else (i, i + count) for i in range(count)
+        ]
+        turned = torch.atan2(*reversed(of_last)).rad2deg() % 360
+        self._keep(
+            "rope",
+            {
+                "position": x.shape[1] - 1,
+                "scaling": rope.scaling,
+                "pairs": [
+                    [*pair, angle, *(z[0, -1, 0, list(pair)].tolist() for z in (x, y))]
+                    for pair, angle in zip(pairs, turned.tolist(), strict=True)
+                ],
+            },
+        )
+        return y
+
     def attention(
         self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **more: Any
     ) -> Tensor:
@@ -120,6 +151,9 @@ class _Recorder(OperationLog):
             "heads",
             {
                 "products": (k[0, :, 0] @ q[0, -1, 0]).tolist(),
+                "rows": [(k[0, : t + 1, 0] @ q[0, t, 0]).tolist() for t in range(q.shape[1])],
+                "values": v[0, :, 0].tolist(),
+                "y": y[0, -1, 0].tolist(),
                 "parts": [(k[0, :, 0, x] @ q[0, -1, 0, x]).tolist() for x in parts],
                 "dim": q.shape[-1],
                 "scale": transform.scale,
@@ -187,15 +221,15 @@ def modules() -> Iterator[tuple[str, Any, Decoder]]:
 
 
 def worked_steps() -> dict[str, dict[str, Any]]:
-    """Return the type of each small model and the numbers of its stops, without those that a
-    Llama has.
+    """Return the type of each small model and the numbers of its stops, if they are others than
+    those of a Llama.
     """
     found: dict[str, dict[str, Any]] = {}
     for name, model, module in modules():
-        stops = _Worked(model, module).stops()
+        stops = list(_Worked(model, module).stops())
         bundled = bundled_kinds()
-        own = {x: y for x, y in stops if bundled.get(x) != y["kind"] or x == "cache"}
-        found[name] = {"type": model.config.data["model_type"], **own}
+        if any(bundled.get(x) != y["kind"] for x, y in stops):
+            found[name] = {"type": model.config.data["model_type"], **dict(stops)}
     return found
 
 
@@ -216,7 +250,11 @@ class _Worked:
             for stage in walk.stages
             for name, y in _results(stage, prompt).items()
         }
-        outs = [list(_results(x, prompt).values())[-1] for x in walk.stages if x.name != "head"]
+        outs = [
+            [y for y in _results(x, prompt).values() if y.shape[-1] == WIDTH][-1]
+            for x in walk.stages
+            if x.name != "head"
+        ]
         self.streams = dict(enumerate(outs)) | {None: outs[-1]}
         store = module.new_cache(len(IDS))
         for token in IDS:
@@ -236,8 +274,8 @@ class _Worked:
         stops = tour_of(self.model, code=False).stops
         has_indexer = any(x.name == "indexer" for x in stops)
         for stop in stops:
-            if stop.name == "scores" and has_indexer:
-                continue  # its shares are those of the chosen keys alone
+            if stop.name in ("scores", "softmax", "mix") and has_indexer:
+                continue  # the shares are those of the chosen keys alone
             found: dict[str, Any] = {"rows": list(self._rows(stop))}
             if (part := self._recorded(stop)) is not None:
                 found = {"rows": [], "recorded": part}
@@ -250,10 +288,18 @@ class _Worked:
                 )
 
     def _recorded(self, stop: Stop) -> dict[str, Any] | None:
+        if stop.name == "token":
+            return {"ids": list(IDS)}
+        if stop.name == "next_token":
+            return {"logits": self.logits}
         if not stop.place.isdigit():
             return None
+        of_prompt = self.prompt.get(int(stop.place), {})
+        if stop.name == "rope":
+            return of_prompt.get("rope")
         if stop.name in HEADS:
-            return self.prompt[int(stop.place)].get("heads")
+            heads = of_prompt.get("heads")
+            return heads and {x: heads[x] for x in HEADS[stop.name]}
         return self.found.get(int(stop.place), {}).get(stop.name)
 
     def _result(self, stop: Stop, name: str, token: int = -1) -> Tensor | None:

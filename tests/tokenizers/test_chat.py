@@ -14,6 +14,8 @@ from llamath.tokenizers import Tokenizer, load_tokenizer
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers.chat_formats import CHAT_FORMATS
 from llamath.tokenizers.chat_prompt import ChatMessage
+from llamath.tokenizers.model_template import ModelTemplate
+from llamath.tokenizers.template_process import OwnTemplates
 from llamath.tokenizers.vocabulary_engines import byte_alphabet
 from llamath.utils.errors import LlamathError
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
@@ -222,6 +224,24 @@ def test_stop_ids_are_those_of_format_and_tokenizer() -> None:
     ours = bytes_tokenizer(["<|eot_id|>"])
     ours.stop_ids = frozenset({3})
     assert chat.chat_stop_ids(CHAT_FORMATS["llama-3"], ours) == {3, ours.token_id("<|eot_id|>")}
+
+
+@pytest.mark.parametrize(
+    ("template", "frame"),
+    [
+        ("<u>{{ messages[0].content }}</u>", ("<u>", "</u>", False)),
+        ("{{ messages[0].role }}: {{ messages[0].content | trim }}", ("user: ", "", True)),
+        ("{{ messages[0].content | upper }}", None),
+        ("{{ messages[0].content }}{{ messages[0].content }}", None),
+        ("{{ messages | length }}", None),
+        ("{% if messages[0].content.endswith(' ') %}a{% endif %}{{ messages[0].content }}", None),
+    ],
+)
+def test_question_is_framed_by_what_its_template_writes(
+    template: str, frame: tuple[str, str, bool] | None
+) -> None:
+    form = ModelTemplate({"default": template}, "test", process=OwnTemplates())
+    assert chat.question_frame(form) == frame
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,21 @@ class FolderTemplates:
     """
 
     def __init__(self, folder: str) -> None:
-        self.texts = find_chat_templates(folder)
+        self.folder, self.texts = folder, find_chat_templates(folder)
         self.choice = (
             next(iter(self.texts), "") if self.texts and "default" not in self.texts else ""
         )
         self.process = (
             OwnTemplates() if os.path.abspath(folder) == embedded.path() else TemplateProcess()
+        )
+
+    def default(self, token_text: Callable[[int], str | None]) -> ModelTemplate | None:
+        """Return the template that a reply is made with; `token_text` finds a token by its id."""
+        if not self.texts:
+            return None
+        tokens = read_special_tokens(self.folder, token_text)
+        return ModelTemplate(
+            self.texts, self.folder, tokens, choice=self.choice, process=self.process
         )
 
     def prepare(self) -> None:
@@ -123,11 +132,8 @@ class LlamaBase:
     ) -> None:
         """Take the chat template and the sampling parameters that a folder or GGUF file has."""
         templates = templates or FolderTemplates(folder)
-        if templates.texts:
-            tokens = read_special_tokens(folder, self.tokenizer)
-            own = ModelTemplate(
-                templates.texts, folder, tokens, choice=templates.choice, process=templates.process
-            )
+        own = templates.default(self.tokenizer.engine.id_to_token)
+        if own is not None:
             self.chat_format, self.chat_template = own, own.text
         elif templates.texts is None:
             self.chat_format = chats.detect_chat_format(self.tokenizer, default_format)

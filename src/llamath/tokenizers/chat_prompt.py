@@ -164,19 +164,48 @@ def _control_tokens(tokenizer: Tokenizer) -> dict[str, _ControlToken]:
     }
 
 
+class QuestionFrame(NamedTuple):
+    """What a template writes around the only question of a conversation."""
+
+    before: str
+    after: str
+    strips: bool  # the spaces at the ends of the question
+
+
+def question_frame(form: Prompting) -> QuestionFrame | None:
+    """Return what stands around a question, whatever it says; None if the template changes it."""
+    frames = {_frame_of(form, x) for x in (f" {_PROBE}?\n", f"\n\t{_PROBE}  {_PROBE} ")}
+    frame = frames.pop()
+    return None if frames or frame is None else frame
+
+
+def _frame_of(form: Prompting, question: str) -> QuestionFrame | None:
+    parts = [x for x in _render_parts(form, [ChatMessage("user", question)], True) if x.text]
+    places = [i for i, x in enumerate(parts) if x.is_message]
+    found = "".join(parts[i].text for i in places)
+    if len(places) != 1 or found not in (question, question.strip()):
+        return None
+    before, after = (
+        "".join(x.text for x in y) for y in (parts[: places[0]], parts[places[0] + 1 :])
+    )
+    return QuestionFrame(before, after, found != question)
+
+
 def chat_stop_ids(form: Prompting, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids that end a reply, including those of the tokenizer."""
-    if isinstance(form, ModelTemplate):
-        known = _format_by_markers(lambda marker: marker in form.text)
-        names = [
-            *(known.stop_tokens if known else ()),
-            *_end_of_reply(form, _control_tokens(tokenizer)),
-        ]
-    else:
-        names = [*form.stop_tokens]
     return tokenizer.stop_ids.union(
-        token for x in names if (token := tokenizer.token_id(x)) is not None
+        token
+        for x in chat_stop_names(form, _control_tokens(tokenizer))
+        if (token := tokenizer.token_id(x)) is not None
     )
+
+
+def chat_stop_names(form: Prompting, control: Iterable[str]) -> list[str]:
+    """Return the control tokens that end a reply."""
+    if not isinstance(form, ModelTemplate):
+        return [*form.stop_tokens]
+    known = _format_by_markers(lambda marker: marker in form.text)
+    return [*(known.stop_tokens if known else ()), *_end_of_reply(form, control)]
 
 
 _PROBE = "llamath"

@@ -5,7 +5,7 @@ contain.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
@@ -13,7 +13,6 @@ from ..checkpoint.formats.folder import LocalFolder, resolve_inside
 from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.source import LocalFile, read_small_file
 from ..utils.strict_json import read_json
-from .tokenizer import Tokenizer
 
 MAX_TEMPLATE_BYTES = 1 << 20
 """The largest template that is read; published ones have about 10,000 characters."""
@@ -46,12 +45,12 @@ def find_chat_templates(path: str) -> dict[str, str] | None:
     return {} if may_have_one else None
 
 
-def read_special_tokens(path: str, tokenizer: Tokenizer) -> dict[str, str]:
+def read_special_tokens(path: str, token_text: Callable[[int], str | None]) -> dict[str, str]:
     """Return the special tokens that a template may refer to, such as `bos_token`: those of the
-    tokenizer's files, or of a GGUF file.
+    tokenizer's files, or of a GGUF file, which has their ids.
     """
     if not os.path.isdir(path):
-        return _special_tokens_in_gguf(path, tokenizer) if path.endswith(".gguf") else {}
+        return _special_tokens_in_gguf(path, token_text) if path.endswith(".gguf") else {}
     tokens: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         settings = (
@@ -146,15 +145,11 @@ _GGUF_TOKENS = {
 spells it."""
 
 
-def _special_tokens_in_gguf(path: str, tokenizer: Tokenizer) -> dict[str, str]:
+def _special_tokens_in_gguf(path: str, token_text: Callable[[int], str | None]) -> dict[str, str]:
     with LocalFile(gguf_format.siblings(path)[0]) as source:
         metadata = gguf_format.read(source).metadata
     ids = {
         name: metadata.get(f"tokenizer.ggml.{key}_token_id") for key, name in _GGUF_TOKENS.items()
     }
-    texts = {
-        name: tokenizer.engine.id_to_token(x)
-        for name, x in ids.items()
-        if isinstance(x, int) and x >= 0
-    }
+    texts = {name: token_text(x) for name, x in ids.items() if isinstance(x, int) and x >= 0}
     return {name: text for name, text in texts.items() if text is not None}

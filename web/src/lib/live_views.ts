@@ -28,7 +28,7 @@ interface LiveViews {
 	Matrix: ComponentType<MatrixProps>;
 	RunFile: ComponentType<{ model: ModelData; file: File; header: Header }>;
 	TourTokens: ComponentType<{ model: ModelData }>;
-	TourValues: ComponentType<{ model: ModelData; stop: TourStop; isOnPaper?: boolean }>;
+	TourValues: ComponentType<{ model: ModelData; stop: TourStop }>;
 	/** A hook: the number of tokens of the text; 0 before it is read. */
 	useLength: (model: ModelData) => number;
 }
@@ -56,6 +56,8 @@ export interface MatrixPart {
 export interface LiveMarks {
 	ofNode: (placed: Placed) => ComponentChildren;
 	ofStream: (layout: LayerLayout) => ComponentChildren;
+	/** The first numbers of a step's result. */
+	ofStep: (name: string) => string;
 }
 
 export const liveViews: Partial<LiveViews> = {};

@@ -149,6 +149,8 @@ export const SETTINGS = {
 	find: setting(words, "", ["tensors"]),
 	theme: setting(listed("", "light", "dark")),
 	text: setting(cut(MAX_TEXT), "", ["live"]),
+	// the text is a question, in the model's chat template
+	chat: setting(listed("", "on"), "", ["live"]),
 	written: setting(matching(/^\d{1,6}(\.\d{1,6}){0,2047}$/), "", ["live"]),
 	token: setting(place, "", ["live"]),
 	head: setting(index, "0", ["live"]),

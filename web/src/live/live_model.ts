@@ -1,10 +1,12 @@
 // What the page knows of a model that it can run: the script with the engine, which stands before the
 // page's own and only in pages with a live model, sets `llamathLive`.
 import type { Sampling, StoredWeight, WeightType } from "./engine";
-import type { TokenizerData } from "./tokenizer";
+import type { ChatFrame, TokenizerData } from "./tokenizer";
 
 export interface PageTokenizer {
 	encode(text: string): number[];
+	/** A question with what the model's template writes around it. */
+	encodeChat(frame: ChatFrame, question: string): number[];
 	has(id: number): boolean;
 	/** The text of tokens that follow others, special ones by their names. */
 	continue(ids: readonly number[]): string;
@@ -39,15 +41,15 @@ export interface HeadFacts {
 
 /** What a page says about its live model, beside the numbers. */
 export interface LiveData {
-	/** Texts to try, what they show, and the head that shows it. */
-	prompts: { text: string; says: string; layer: number; head: number }[];
+	/** Texts to try, what they show, and the head that shows it; `chat`: asked as questions. */
+	prompts: { text: string; says: string; layer: number; head: number; chat?: boolean }[];
 	/** What the bundled model is, in a few words and in a sentence; of others empty. */
 	origin: string;
 	about: string;
 	/** The words of the texts that it was trained on; empty if that is not known. */
 	knows: string;
-	/** How the model is asked a question; else empty. */
-	asks: string;
+	/** How the model is asked a question, and the ids that end the answer; null: it is not. */
+	chat: (ChatFrame & { stop: number[] }) | null;
 	/** Tokens that the model reads at most in the page. */
 	context: number;
 	/** Ids after which the model has ended its text. */

@@ -25,6 +25,13 @@ export interface TokenizerData {
 	special: number[];
 }
 
+/** What a chat template writes around a question; `strips`: without the spaces at its ends. */
+export interface ChatFrame {
+	before: string;
+	after: string;
+	strips: boolean;
+}
+
 /** GPT-2's letters for bytes: those that print stand for themselves. */
 const LETTER_OF_BYTE = ((): string[] => {
 	const prints = (b: number) =>
@@ -40,8 +47,22 @@ const UNSEEN = /[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
 
 const escapeRegExp = (text: string): string => text.replaceAll(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 
+/** Tokens that are found in a text as they are. */
+interface Added {
+	ids: Map<string, number>;
+	pattern: RegExp | null;
+}
+
+function addedTokens(tokens: [text: string, id: number][]): Added {
+	// where one token begins with another, the longer one is found
+	const texts = tokens.map((x) => x[0]).sort((a, b) => b.length - a.length);
+	const pattern = texts.map(escapeRegExp).join("|");
+	return { ids: new Map(tokens), pattern: pattern ? new RegExp(pattern, "gu") : null };
+}
+
 /** The parts of a text that a pattern matches, and what is between them. */
-function split(text: string, pattern: RegExp): string[] {
+function split(text: string, pattern: RegExp | null): string[] {
+	if (!pattern) return [text];
 	const parts: string[] = [];
 	let at = 0;
 	for (const match of text.matchAll(pattern)) {
@@ -57,26 +78,27 @@ export class Tokenizer {
 	readonly #data: TokenizerData;
 	readonly #ids: Map<string, number>;
 	readonly #ranks: Map<string, number>;
-	readonly #added: Map<string, number>;
+	readonly #added: Added;
+	/** Of these, the ones that one sees, which a template writes, and the others. */
+	readonly #control: Added;
+	readonly #spaces: Added;
 	readonly #special: Set<number>;
 	readonly #splits: RegExp[];
-	readonly #addedPattern: RegExp | null;
 	readonly #words = new Map<string, number[]>();
 
 	constructor(data: TokenizerData) {
 		this.#data = data;
-		this.#added = new Map(data.added);
 		this.#special = new Set(data.special);
 		this.#ids = new Map();
 		for (const [id, text] of data.texts.entries())
 			if (!this.#ids.has(text)) this.#ids.set(text, id);
 		this.#ranks = new Map(data.merges.map(([a, b], i) => [`${a} ${b}`, i]));
 		this.#splits = data.splits.map((x) => new RegExp(x, "gu"));
-		// where one token begins with another, the longer one is found
-		const texts = [...this.#added.keys()].sort((a, b) => b.length - a.length);
-		this.#addedPattern = texts.length
-			? new RegExp(texts.map(escapeRegExp).join("|"), "gu")
-			: null;
+		const isControl = ([text, id]: [string, number]) =>
+			this.#special.has(id) || text.trim() !== "";
+		this.#added = addedTokens(data.added);
+		this.#control = addedTokens(data.added.filter(isControl));
+		this.#spaces = addedTokens(data.added.filter((x) => !isControl(x)));
 	}
 
 	has(id: number): boolean {
@@ -84,16 +106,29 @@ export class Tokenizer {
 	}
 
 	encode(text: string): number[] {
-		const ids = [...this.#data.start];
-		const parts = this.#addedPattern ? split(text, this.#addedPattern) : [text];
-		let isFirst = true;
-		for (const part of parts) {
-			const id = this.#added.get(part);
-			if (id === undefined) ids.push(...this.#encodePart(part, isFirst));
-			else ids.push(id);
-			isFirst = false;
-		}
-		return ids;
+		return [...this.#data.start, ...this.#encodeParts(text, this.#added)];
+	}
+
+	/** The names of control tokens are such where the template writes them, in the question text. */
+	encodeChat({ before, after, strips }: ChatFrame, question: string): number[] {
+		const [first, last] = [before, after].map((x) => split(x, this.#control.pattern));
+		const isText = (x: string | undefined) => x !== undefined && !this.#control.ids.has(x);
+		// what has no control token between it is encoded as one text
+		const own = [
+			isText(first!.at(-1)) ? first!.pop() : "",
+			strips ? question.trim() : question,
+			isText(last![0]) ? last!.shift() : "",
+		];
+		const idsOf = (x: string) => this.#encodeParts(x, this.#control);
+		return [
+			...first!.flatMap(idsOf),
+			...this.#encodeParts(own.join(""), this.#spaces),
+			...last!.flatMap(idsOf),
+		];
+	}
+
+	#encodeParts(text: string, { ids, pattern }: Added): number[] {
+		return split(text, pattern).flatMap((x, i) => ids.get(x) ?? this.#encodePart(x, i === 0));
 	}
 
 	#encodePart(text: string, isFirst: boolean): number[] {
@@ -157,7 +192,7 @@ export class Tokenizer {
 	#bytesOf(id: number): number[] {
 		const text = this.#data.texts[id] ?? "";
 		if (this.#special.has(id)) return [];
-		if (this.#data.kind === "bytes" && !this.#added.has(text))
+		if (this.#data.kind === "bytes" && !this.#added.ids.has(text))
 			return [...text].flatMap((x) => {
 				const b = BYTE_OF_LETTER.get(x);
 				return b === undefined ? [...encoder.encode(x)] : [b];

@@ -99,9 +99,9 @@ def _problem(text: str, *, exceeded: bool = False) -> dict[str, Any]:
 
 
 def _render(request: Mapping[str, Any], limits: Limits) -> str:
+    tree = parse_template(request["template"])
     from .evaluate_template import Evaluator
 
-    tree = parse_template(request["template"])
     arguments, characters = unpack(request["arguments"])
     messages, more = unpack(request["messages"])
     variables = {

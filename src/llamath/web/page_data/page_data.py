@@ -40,7 +40,7 @@ from .facts_data import facts_data
 from .file_formats import file_formats
 from .fixed_letters import fixed_letters
 from .live.live_data import LiveParts
-from .live.tour_example import examples_of
+from .live.tour_example import examples_of, is_bundled_example
 from .page_settings import page_settings
 from .parameters_data import build_parameters
 from .plate_data import build_plate
@@ -174,6 +174,9 @@ def build_page_data(models: Sequence[FamilyModel], live: LiveParts | None = None
     if live is not None:
         for x in (model_data[0], model_data[0]["template"]):
             x |= {"live": live.data, "name": live.data["title"] or x["name"]}
+            # the page computes in numbers what pages without a live model take from the bundled one
+            for stop in x["tour"]:
+                stop |= {"example": None} if is_bundled_example(stop) else {}
     hardware = hardware_of_all(models) if len(models) > 1 else ("", "")
     # the models last, after what they have words in common with: see `_model`
     return {
@@ -220,7 +223,7 @@ def _model(model: FamilyModel) -> dict[str, Any]:
             data["parallel"] = _layouts(arranged_model, data["sizes"])
         own: dict[str, Any] = marks.own_data({x: y for x, y in data.items() if x != "blocks"})
         data["fixed"] = _fixed_letters(model, others.values())
-        made = {name: _variant_data(x, rule) for name, x in others.items()}
+        made = {name: _variant_data(x, rule, data) for name, x in others.items()}
         encoded = _encoded(marks, data, made) | mixture_of(model, others)
         return own | {"template": encoded}
 
@@ -244,10 +247,12 @@ def _fixed_letters(model: FamilyModel, variants: Iterable[FamilyModel]) -> list[
     return fixed_letters(model) + sorted(set[str]().union(*others) - own)
 
 
-def _variant_data(model: FamilyModel, rule: LayerRule | None) -> dict[str, Any]:
+def _variant_data(
+    model: FamilyModel, rule: LayerRule | None, own: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return what of the data a variant may change: not what is left out of edited models."""
     arranged_model = arranged(with_key_letters(model).replace(), rule)
-    data = _marked_data(arranged_model, {})
+    data = _marked_data(arranged_model, {}, own)
     return data | {"fixed": fixed_letters(model)}
 
 
@@ -260,8 +265,12 @@ def _layouts(model: FamilyModel, sizes: dict[str, Any]) -> dict[str, Any] | None
     return found
 
 
-def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a model with numbers that follow from its dimensions, and others."""
+def _marked_data(
+    model: FamilyModel, unmarked_data: Mapping[str, Any], own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the data of a model with numbers that follow from its dimensions, and others; `own`
+    is that of the model whose variant it is.
+    """
     counts, facts = model.count, fact_sheet(model)
     memory_by_dtype, passes = dict(kept_as(model)), build_block_diagrams(model)
     parameters = build_parameters(model, memory_by_dtype)
@@ -273,7 +282,7 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
         "letters": list(_letters(model)),
         "everyday": short_count(counts.parameters.total),
         **unmarked_data,
-        "tour": list(_tour(model)),
+        "tour": list(_tour(model, own)),
         "quiz": _quiz(model),
         "plate": build_plate(model, passes["prompt"]),
         "sections": [_section(model, x) for x in counts.sections],
@@ -293,10 +302,13 @@ def _marked_data(model: FamilyModel, unmarked_data: Mapping[str, Any]) -> dict[s
     }
 
 
-def _tour(model: FamilyModel) -> Iterator[dict[str, Any]]:
-    """Yield the stops of the tour, with an example and what is asked there."""
+def _tour(model: FamilyModel, own: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Yield the stops of the tour, with an example and what is asked there; those of a variant
+    with the examples of the model's own data.
+    """
     tour = tour_of(model)
-    asked, examples = stop_exercises(tour), examples_of(tour)
+    asked = stop_exercises(tour)
+    examples = examples_of(tour, own["tour"] if own else ())
     for x in tour.stops:
         yield x.to_json() | {
             "adds": f"{x.adds.value:,}",

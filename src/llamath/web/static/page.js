@@ -1,1 +1,1 @@
-(async()=>{const{ab:a}=await LLAMATH_PAGE;a()})();
+(async()=>{const{cb:a}=await LLAMATH_PAGE;a()})();

@@ -106,6 +106,11 @@ export const shortNumber = (x: number): string =>
 		"−",
 	);
 
+/** How many numbers of a result are written out. */
+export const FIRST = 3;
+export const firstNumbers = (list: Float32Array | undefined): string =>
+	list ? `${Array.from(list.subarray(0, FIRST), shortNumber).join(", ")}, …` : "";
+
 /** A share in percent; what is not everything is never 100%, and what is something never 0%. */
 export function percentOf(share: number): string {
 	if (share > 0.9995 && share < 1) return ">99.9%";

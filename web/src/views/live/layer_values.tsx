@@ -225,7 +225,9 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 				})}
 			</ol>
 			<figcaption class="caption">
-				Thin: before; bold: after; the bar is the pair's length. Pair {pair} turns by{" "}
+				Thin: before; bold: after; the bar is the pair's length. Pair {pair}, (
+				{pairOf(before, pair).map(shortNumber).join(", ")}), becomes (
+				{pairOf(after, pair).map(shortNumber).join(", ")}). It turns by{" "}
 				{shortNumber((rotation.frequencies[pair]! * 180) / Math.PI)}° for each token, so the
 				angle between a query and a key depends on their distance alone.
 			</figcaption>

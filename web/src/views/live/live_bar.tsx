@@ -1,6 +1,7 @@
 // Over the picture of a model that runs in the page: its text, the tokens as they stand on the
 // residual stream, and what writes on.
 import "./live.css";
+import { Segmented } from "../../components/controls";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { groupedNumber, threeDigits } from "../../lib/format";
@@ -25,6 +26,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 	useEffect(() => void story?.open(), [story]);
 	if (!story) return null;
 	const isReady = story.status === "ready";
+	const isAtEnd = story.end !== "" && !story.beginsAgain;
 	return (
 		<div class="live-bar" data-live={story.status}>
 			<label class="hidden" for="live-text">
@@ -41,10 +43,23 @@ export function LiveBar({ model }: { model: ModelData }) {
 				onInput={(event) => story.setText(event.currentTarget.value)}
 			/>
 			<div class="live-buttons">
+				{story.data.chat && (
+					<Segmented
+						id="live-chat"
+						label="What the model does with the text"
+						labelHidden
+						options={[
+							["", "Continue"],
+							["on", "Answer"],
+						]}
+						chosen={story.isChat ? "on" : ""}
+						choose={(x) => story.setChat(x)}
+					/>
+				)}
 				<button
 					type="button"
 					class="button primary"
-					aria-disabled={story.end !== ""}
+					aria-disabled={isAtEnd}
 					aria-describedby="live-end"
 					onClick={() => {
 						story.pause();
@@ -56,7 +71,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 				<button
 					type="button"
 					class="button primary"
-					aria-disabled={story.end !== "" && !story.isWriting}
+					aria-disabled={isAtEnd && !story.isWriting}
 					aria-describedby="live-end"
 					aria-pressed={story.isWriting}
 					onClick={() => story.writeOn()}
@@ -70,12 +85,17 @@ export function LiveBar({ model }: { model: ModelData }) {
 				)}
 			</div>
 			{isReady && <Tokens model={model} story={story} />}
+			{story.answer && (
+				<p class="live-answer" role={story.isWriting ? undefined : "status"}>
+					<small>Answer</small> {story.answer}
+				</p>
+			)}
 			<div class="live-foot">
 				<p class="caption live-note" role={story.isWriting ? undefined : "status"}>
 					{noteOf(story)}
 				</p>
 				<span id="live-end" class="caption" role="status">
-					{story.end}
+					{story.end} {hintOf(story)}
 				</span>
 				<Prompts story={story} />
 				<details class="live-knows">
@@ -103,6 +123,7 @@ function Reading({ model, story }: { model: ModelData; story: Story }) {
 	);
 }
 
+type Prompt = Story["data"]["prompts"][number];
 /** The last sentence of a text. */
 const endOf = (text: string) => text.replace(/^.*[.!?] (?=\S)/, "… ");
 
@@ -120,10 +141,10 @@ function Prompts({ story }: { story: Story }) {
 					class="button"
 					title={x.says}
 					aria-label={x.text}
-					aria-pressed={story.text === x.text}
+					aria-pressed={isShown(story, x)}
 					onClick={() => {
 						change({ layer: x.layer, head: x.head });
-						story.setText(x.text);
+						story.setText(x.text, x.chat ? "on" : "");
 					}}
 				>
 					{endOf(x.text)}
@@ -131,6 +152,17 @@ function Prompts({ story }: { story: Story }) {
 			))}
 		</span>
 	);
+}
+
+const isShown = (story: Story, x: Prompt) =>
+	story.text === x.text && story.isChat === (x.chat ?? false);
+
+/** What to do where a text has ended. */
+function hintOf(story: Story): string {
+	if (!story.end || story.status !== "ready") return "";
+	const asks =
+		story.data.chat && !story.isChat ? "For an answer to a question, choose Answer. " : "";
+	return asks + (story.beginsAgain ? "Step and Write on begin again." : "");
 }
 
 function noteOf(story: Story): string {
@@ -145,7 +177,7 @@ function noteOf(story: Story): string {
 	const last = tokens < story.ids.length ? `; the last ${groupedNumber(tokens)} read` : "";
 	const speed = tokens ? `${last} in ${threeDigits(ms)} ms` : "";
 	const left = story.left ? ` ${groupedNumber(story.left)} more are not read.` : "";
-	const says = story.data.prompts.find((x) => x.text === story.text)?.says ?? "";
+	const says = story.data.prompts.find((x) => isShown(story, x))?.says ?? "";
 	return `${says} ${count}${speed}.${left}`.trim();
 }
 

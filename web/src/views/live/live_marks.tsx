@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import type { ModelData } from "../../lib/data";
 import { LiveMarksOfLayer, type LiveMarks } from "../../lib/live_views";
 import { useAppState } from "../../lib/state";
-import { largestSize } from "./cells";
+import { firstNumbers, largestSize } from "./cells";
 import { STREAM, tokenOf } from "./layer_values";
 import { enteringStep, shownToken, useStory } from "./story";
 
@@ -68,7 +68,8 @@ export function WithLiveMarks({
 			{marks && (
 				<p class="caption live-legend">
 					Along the edges of each matrix, its inputs and outputs for the chosen token; on
-					the stream, what it carries there: colour above zero, the colour of text below.
+					the stream, what it carries there: colour above zero, the colour of text below;
+					in a list of steps, the first numbers of each result.
 				</p>
 			)}
 		</LiveMarksOfLayer.Provider>
@@ -85,6 +86,7 @@ function useLiveMarks(model: ModelData, open: number | string): LiveMarks | null
 	const valuesOf = (step: string): Float32Array | undefined =>
 		values.get(step === "x" ? enteringStep(story, open) : prefix + step);
 	return {
+		ofStep: (name) => firstNumbers(valuesOf(name)),
 		ofNode: ({ boxes }) =>
 			boxes.map(({ matrix, x, y, w, h }) => {
 				const [outputs, inputs] = matrix.use.shape.map(Number) as [number, number];

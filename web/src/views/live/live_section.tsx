@@ -15,7 +15,7 @@ function finding(story: Story, state: Pick<State, "token">): string {
 	if (!story.length) return "The model at work";
 	const token = shownToken(story, state);
 	const show = (id: number) => story.model.tokenizer.show(id);
-	if (story.data.stop.includes(story.ids[token]!)) return "The model has ended its text";
+	if (story.isEnd(story.ids[token]!)) return "The model has ended its text";
 	const shares = softmax(story.passes[token]!.logits);
 	const [best] = largest(shares, 1);
 	return `After “${show(story.ids[token]!)}” it expects “${show(best!)}”, with ${percentOf(shares[best!]!).replace("> ", "more than ")}`;

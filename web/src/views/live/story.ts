@@ -18,11 +18,8 @@ export interface TokenPass {
 	logits: Float32Array;
 }
 
-/** A text, and the ids of tokens that stand after it. */
-interface Told {
-	text: string;
-	written: string;
-}
+/** A text, whether it is a question in the chat template, and the ids of tokens after it. */
+type Told = Pick<State, "text" | "chat" | "written">;
 
 type Status = "waiting" | "loading" | "ready" | "failed";
 
@@ -39,6 +36,8 @@ export class Story {
 	passes: TokenPass[] = [];
 	lastPass = { tokens: 0, ms: 0 };
 	isWriting = false;
+	/** Whether the text is a question, which the model's chat template is written around. */
+	isChat = false;
 	/** The text before the model wrote, and the tokens that it wrote. */
 	#given = "";
 	#added: number[] = [];
@@ -55,12 +54,14 @@ export class Story {
 		this.#take(state);
 		// Back and Forward, and an address that is typed, change the text as well
 		addEventListener("popstate", () => {
-			const { text, written } = this.#address();
-			if (state.text !== text || state.written !== written) this.#show(state);
+			const { text, chat, written } = this.#address();
+			if (state.text !== text || state.chat !== chat || state.written !== written)
+				this.#show(state);
 		});
 	}
 
-	#take({ text, written }: Told): void {
+	#take({ text, chat, written }: Told): void {
+		this.isChat = chat === "on" && this.data.chat !== null;
 		this.#given = this.text = text.slice(0, MAX_TEXT);
 		this.#added = written ? written.split(".").map(Number) : [];
 	}
@@ -68,28 +69,45 @@ export class Story {
 	/** The story in the address: its text, or where that would be read as others, its tokens. */
 	#address(): Told {
 		const { text, ids } = this;
+		if (this.isChat) return { text, chat: "on", written: this.#added.join(".") };
 		const again =
 			this.#model && text.length <= MAX_TEXT ? this.model.tokenizer.encode(text) : [];
 		return !this.#added.length ||
 			(again.length === ids.length && again.every((x, i) => x === ids[i]))
-			? { text, written: "" }
-			: { text: this.#given, written: this.#added.join(".") };
+			? { text, chat: "", written: "" }
+			: { text: this.#given, chat: "", written: this.#added.join(".") };
 	}
 
 	/** Reads the text, and after it the tokens that were written. */
 	#readAll(): void {
 		const { tokenizer } = this.model;
-		const given = tokenizer.encode(this.#given);
+		const given = this.isChat
+			? tokenizer.encodeChat(this.data.chat!, this.#given)
+			: tokenizer.encode(this.#given);
 		const room = Math.max(0, this.data.context - given.length);
 		this.#added = this.#added.filter((x) => tokenizer.has(x)).slice(0, room);
 		this.#read([...given, ...this.#added]);
 		this.text = this.#shownText();
 	}
 
-	/** The text with what was written; the token that ends it is no text. */
+	/** The text with what was written, which is no part of a question. */
 	#shownText(): string {
-		const written = this.#added.filter((x) => !this.data.stop.includes(x));
-		return this.#given + this.model.tokenizer.continue(written);
+		return this.isChat ? this.#given : this.#given + this.#writtenText();
+	}
+
+	/** The token that ends a text is none. */
+	#writtenText(): string {
+		return this.model.tokenizer.continue(this.#added.filter((x) => !this.isEnd(x)));
+	}
+
+	/** What the model has written after a question. */
+	get answer(): string {
+		return this.isChat && this.status === "ready" ? this.#writtenText() : "";
+	}
+
+	/** Whether a token ends the text. */
+	isEnd(id: number): boolean {
+		return (this.isChat ? this.data.chat! : this.data).stop.includes(id);
 	}
 
 	/** How many tokens, from the end, the model has written. */
@@ -112,9 +130,14 @@ export class Story {
 		if (this.ids.length >= this.data.context)
 			return `The text has the ${this.data.context} tokens of the model's context.`;
 		const last = this.ids.at(-1);
-		return last !== undefined && this.data.stop.includes(last)
-			? `The text has ended: its last token is ${this.model.tokenizer.show(last)}. ${this.data.asks}`.trimEnd()
+		return last !== undefined && this.isEnd(last)
+			? `The text has ended: its last token is ${this.model.tokenizer.show(last)}.`
 			: "";
+	}
+
+	/** Whether the model has written to the end: the next step begins after the given text. */
+	get beginsAgain(): boolean {
+		return this.status === "ready" && this.end !== "" && this.written > 0;
 	}
 
 	notify(): void {
@@ -154,9 +177,14 @@ export class Story {
 	}
 
 	/** Reads a text; what it shares with the one before stays in the cache. */
-	setText(text: string): void {
-		change({ text: text.slice(0, MAX_TEXT), written: "", token: null });
-		this.#show({ text, written: "" });
+	setText(text: string, chat: State["chat"] = this.isChat ? "on" : ""): void {
+		change({ text: text.slice(0, MAX_TEXT), chat, written: "", token: null });
+		this.#show({ text, chat, written: "" });
+	}
+
+	/** Reads the text without what was written, as a question or as it is. */
+	setChat(chat: State["chat"]): void {
+		this.setText(this.#given, chat);
 	}
 
 	#show(told: Told): void {
@@ -253,8 +281,8 @@ export class Story {
 
 	/** Lets the model choose the next token. */
 	step(): void {
-		const last = this.passes.at(-1);
-		if (!last || this.end) return this.pause();
+		if (this.beginsAgain) this.setText(this.#given);
+		if (!this.length || this.end) return this.pause();
 		this.#uniform ??= globalThis.llamathLive!.uniformNumbers(state.seed);
 		this.append(this.model.choose(this.sampling, this.#uniform()));
 		if (this.end) this.pause();
@@ -262,6 +290,7 @@ export class Story {
 
 	writeOn(): void {
 		if (this.isWriting) return this.pause();
+		if (this.beginsAgain) this.setText(this.#given);
 		this.isWriting = true;
 		const go = () => {
 			this.step();
@@ -273,9 +302,8 @@ export class Story {
 
 	/** Forgets what the model has written, and lets it write with the next seed. */
 	tryAgain(): void {
-		const text = this.#given;
 		change({ seed: state.seed + 1 });
-		this.setText(text);
+		this.setText(this.#given);
 		this.writeOn();
 	}
 

@@ -4,6 +4,7 @@ import { useContext, useMemo, useState } from "preact/hooks";
 import { NumberButton, openDerivation } from "../../components/number";
 import { notation, sumOf, value, type Expression, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
+import { LiveMarksOfLayer } from "../../lib/live_views";
 import { formula, legend } from "../../lib/derivation";
 import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
@@ -117,6 +118,7 @@ export function BlockList({
 	const yOf = new Map(rows.map((x, i) => [x.name, tops[i]! + 16]));
 	const dotX = left - 8;
 	const lit = useContext(LitSteps);
+	const live = useContext(LiveMarksOfLayer);
 	const chosen = (lit.size ? null : hovered) ?? walked;
 	const active = new Set(
 		chosen === null ? steps.filter((x) => lit.has(x.name)).map((x) => x.name) : [chosen],
@@ -243,7 +245,9 @@ export function BlockList({
 									{x.title}
 								</span>
 							)}
-							<span class="block-does">{x.does}</span>
+							<span class="block-does">
+								{x.does} {isWide && live && <code>{live.ofStep(x.name)}</code>}
+							</span>
 							{step ? (
 								<button
 									type="button"

@@ -3,7 +3,6 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortBytes } from "../../lib/format";
-import { liveViews } from "../../lib/live_views";
 import { reveal } from "../../lib/reveal";
 import { change } from "../../lib/state";
 import { Segmented } from "../../components/controls";
@@ -148,7 +147,7 @@ export function Flow({
 	stage,
 	layer,
 	walk,
-	state: settings,
+	state,
 }: {
 	model: ModelData;
 	stage: Stage;
@@ -156,9 +155,6 @@ export function Flow({
 	walk: Walk;
 	state: PlateState;
 }) {
-	// of the text that the page runs
-	const length = liveViews.useLength?.(model);
-	const state = length ? { ...settings, context: BigInt(length) } : settings;
 	const { steps } = stage;
 	const isDecode = state.pass === "next";
 	const last = steps.length - 1;

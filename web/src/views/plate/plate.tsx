@@ -367,7 +367,10 @@ interface PanelProps {
 	width: number;
 }
 
-function Panel({ model, stage, kind, open, tower, opened, state, width }: PanelProps) {
+function Panel({ model, stage, kind, open, tower, opened, state: settings, width }: PanelProps) {
+	// of the text that the page runs
+	const length = liveViews.useLength?.(model);
+	const state = length ? { ...settings, context: BigInt(length), batch: 1n } : settings;
 	const names = useMemo(() => schemeNames(model), [model]);
 	const scheme = state.names;
 	const isLayer = typeof open === "number";

@@ -10,11 +10,18 @@ import { openPlace } from "../plate/plate";
 import { firstOfKind, kindAt, plateOf } from "../plate/plate_model";
 import { AskingOf, nextOpen, type Asking } from "./quiz_data";
 
-/** The text in whose place a field stands: as wide as the largest number. */
-const FIELD = "0,000,000,000";
+/** The text in whose place a field stands: as wide as the largest number of a layer's parts. */
+const fieldOf = ({ quiz }: Asking): string =>
+	quiz.items.some(
+		({ part, question }) =>
+			part?.paths.length && isLayer(part) && answerTo(quiz.model, question) >= 100_000_000n,
+	)
+		? "0,000,000,000"
+		: "00,000,000";
+const isLayer = ({ layer }: { layer: string }) => /^\d+$/.test(layer);
 const HEIGHT = 20;
 
-export const isField = (text: string): boolean => text.startsWith(FIELD);
+export const isField = (text: string): boolean => /^0[0,]{9}/.test(text);
 
 /** The part of a weight in the opened layer; layers of other kinds may have it in other sizes. */
 function partWith({ quiz }: Asking, paths: readonly string[]): number {
@@ -31,14 +38,15 @@ function partWith({ quiz }: Asking, paths: readonly string[]): number {
 export function roomForFields(asking: Asking | null): Comparison | undefined {
 	if (!asking) return undefined;
 	const isAsked = (paths: string[]) => partWith(asking, paths) >= 0;
+	const field = fieldOf(asking);
 	let norm: string | null = null;
 	return {
 		matrixOf: () => null,
-		linesOf: ({ use }) => (isAsked([use.path]) ? [FIELD] : []),
+		linesOf: ({ use }) => (isAsked([use.path]) ? [field] : []),
 		notesOf: (node) => {
 			if (node.kind !== "norm" || !isAsked(node.steps[0]!.uses.map((x) => x.path))) return [];
 			norm ??= node.id;
-			return norm === node.id ? [FIELD] : [];
+			return norm === node.id ? [field] : [];
 		},
 	};
 }
@@ -71,6 +79,7 @@ export function useIsAsked(): (name: string) => boolean {
 export function LayerFields({ layout }: { layout: LayerLayout }) {
 	const asking = useContext(AskingOf);
 	if (!asking) return null;
+	const field = fieldOf(asking);
 	return (
 		<>
 			{layout.nodes.flatMap((placed) => {
@@ -82,7 +91,7 @@ export function LayerFields({ layout }: { layout: LayerLayout }) {
 					.filter((x) => isField(x.text))
 					.map((label, i) => {
 						const path = asked[i]!;
-						const width = textWidth(FIELD, 13) + 2;
+						const width = textWidth(field, 13) + 2;
 						const whole = textWidth(label.text, 13);
 						const left =
 							placed.x +
@@ -102,13 +111,13 @@ export function LayerFields({ layout }: { layout: LayerLayout }) {
 										path={path}
 									/>
 								</foreignObject>
-								{label.text.length > FIELD.length && (
+								{label.text.length > field.length && (
 									<text
 										class="muted haloed"
 										x={left + width + 4}
 										y={placed.y + label.y}
 									>
-										{label.text.slice(FIELD.length).replace(/^, /, "")}
+										{label.text.slice(field.length).replace(/^, /, "")}
 									</text>
 								)}
 							</g>
@@ -183,7 +192,7 @@ export function WholeFields() {
 	const asking = useContext(AskingOf);
 	if (!asking) return null;
 	const shown = asking.quiz.items.flatMap((x, i) =>
-		x.part && !/^\d+$/.test(x.part.layer) ? [[x, i] as const] : [],
+		x.part && !isLayer(x.part) ? [[x, i] as const] : [],
 	);
 	return (
 		<div class="quiz-whole no-print">

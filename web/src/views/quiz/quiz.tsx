@@ -96,14 +96,15 @@ function openPart({ key, part }: Item): void {
 	if (typeof layer === "number") change({ layer, zoom: "" }, true);
 }
 
-/** Scrolls the part that is asked for between the bars; narrow pictures have no fields. */
+/** Scrolls the part that is asked for with its field between the bars; on phones it has none. */
 function revealPart({ key, part }: Item): void {
 	if (!part) return;
-	const seen = [...part.paths.map((x) => `[data-matrix="${x}"]`), `.hero [data-item="${key}"]`]
-		.flatMap((x) => [...document.querySelectorAll(x)])
-		.filter((x) => x.checkVisibility());
-	for (const x of seen.length ? seen : document.querySelectorAll(".skyline"))
-		x.scrollIntoView({ block: "nearest", behavior: "instant" });
+	const places = /^\d+$/.test(part.layer)
+		? part.paths.map((x) => `.hero [data-steps~="${x.replace(/\.weight$/, "")}"]`)
+		: [".skyline"];
+	const seen = places.flatMap((x) => [...document.querySelectorAll(x)]).slice(0, 1);
+	for (const x of [...seen, ...document.querySelectorAll(`.hero [data-item="${key}"]`)])
+		if (x.checkVisibility()) x.scrollIntoView({ block: "nearest", behavior: "instant" });
 }
 
 function Bar({ quiz, at, go }: Asking) {

@@ -555,7 +555,7 @@ function Handout({ model }: { model: ModelData }) {
 					{x.formula && <Mathematics text={x.formula} />}
 					{isOnPaper && Values ? (
 						<>
-							<Values model={model} stop={x} isOnPaper />
+							<Values model={model} stop={x} />
 							<ShapeList stop={x} />
 						</>
 					) : (

@@ -18,34 +18,10 @@ export function StopExample({ stop, example }: { stop: TourStop; example: Exampl
 						</li>
 					))}
 				</ol>
-			) : stop.name === "softmax" ? (
+			) : stop.name === "softmax" && columns.length === rows.length ? (
 				<Shares tokens={columns} rows={rows} />
 			) : (
-				<table>
-					<thead>
-						<tr>
-							{columns.map((x, i) =>
-								x ? (
-									<th scope="col" class={i ? "n" : ""}>
-										{x}
-									</th>
-								) : (
-									<td />
-								),
-							)}
-						</tr>
-					</thead>
-					<tbody>
-						{rows.map(([first, ...numbers]) => (
-							<tr key={first}>
-								<th scope="row">{first}</th>
-								{columns.slice(1).map((_, i) => (
-									<td class="n">{numbers[i]}</td>
-								))}
-							</tr>
-						))}
-					</tbody>
-				</table>
+				<NumberTable columns={columns} rows={rows} />
 			)}
 			{product && (
 				<p class="tour-product">
@@ -53,6 +29,37 @@ export function StopExample({ stop, example }: { stop: TourStop; example: Exampl
 				</p>
 			)}
 		</figure>
+	);
+}
+
+/** Rows of numbers with their names. */
+export function NumberTable({ columns, rows }: Pick<Example, "columns" | "rows">) {
+	return (
+		<table>
+			<thead>
+				<tr>
+					{columns.map((x, i) =>
+						x ? (
+							<th scope="col" class={i ? "n" : ""}>
+								{x}
+							</th>
+						) : (
+							<td />
+						),
+					)}
+				</tr>
+			</thead>
+			<tbody>
+				{rows.map(([first, ...numbers]) => (
+					<tr key={first}>
+						<th scope="row">{first}</th>
+						{columns.slice(1).map((_, i) => (
+							<td class="n">{numbers[i]}</td>
+						))}
+					</tr>
+				))}
+			</tbody>
+		</table>
 	);
 }
 

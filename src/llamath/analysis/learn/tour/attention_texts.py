@@ -124,12 +124,13 @@ def _rope(f: TourFacts) -> StopText:
     size = first.step.shape[-1]
     part = "" if dim == size else f" Only {dim} of {size} channels turn."
     scaled = scaled_angles(getattr(rope, "scaling", ""))
+    beside = "neighbouring " if getattr(rope, "interleaved", False) else ""
     some = f.layers_with("rope")
     where = "" if some == f.layers else f" It happens {f.in_layers(some)}."
     return StopText(
         "RoPE",
-        "Each pair of channels of q and k is turned by an angle: the position times the frequency "
-        f"of the pair.{part}{where}{scaled}",
+        f"Each pair of {beside}channels of q and k is turned by an angle: the position times the "
+        f"frequency of the pair.{part}{where}{scaled}",
         "The angle between a query and a key then depends on their distance alone, not on where "
         "the text begins.",
         f"angle of pair i = position · θ^(−2i/{dim}),  θ = {theta:,.10g}",

@@ -1,9 +1,11 @@
-"""`short`, `percent`: the numbers of examples as text."""
+"""`short`, `percent`, `degrees`: the numbers of examples as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp
+
+TEMPERATURES = (1, 0.5, 2)
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -24,8 +26,15 @@ def list_numbers(numbers: Iterable[float]) -> str:
     return ", ".join(map(short, numbers))
 
 
+def degrees(angle: float) -> str:
+    """Return an angle."""
+    return f"{angle:.0f}°" if angle >= 1 else f"{angle:.2g}°"
+
+
 def percent(share: float) -> str:
     """Return a share in percent."""
+    if share == 1:
+        return "100%"
     if share < 0.0005:
         return "<0.1%"
     return f"{100 * share:.{0 if 0.0995 <= share <= 0.9945 else 1}f}%"

@@ -13,6 +13,7 @@ from ....analysis.check.verify.verified_checkpoint import VerifiedCheckpoint, op
 from ....checkpoint.open import tokenizer_files
 from ....embedded import path as embedded_path
 from ....generation.rope_frequencies import rope_frequencies
+from ....generation.session import FolderTemplates
 from ....model import FamilyModel
 from ....native import native_operations as ops
 from ....native.live.plain_weights import plain_weights
@@ -20,6 +21,7 @@ from ....native.live.program_bytes import PlacedWeight, placed_weights, program_
 from ....native.lowering import lower
 from ....native.native_operations import Op, View
 from ....native.program import Program
+from ....tokenizers.chat_prompt import chat_stop_names, question_frame
 from ....tokenizers.read_tokenizer import load_tokenizer, read_tokenizer_file, stop_ids
 from ....utils.errors import LlamathError, safe
 from ....utils.strict_json import parse_tokenizer
@@ -53,8 +55,17 @@ _PROMPTS = (
         "layer": 3,
         "head": 1,
     },
+    {
+        "text": "Ben had a red ball. Ben went to the barn. Where is the ball?",
+        "says": "Asked in its chat template. Write on, then choose the token before barn: layer 3, "
+        "head 3 reads barn.",
+        "layer": 3,
+        "head": 3,
+        "chat": True,
+    },
 )
-"""Texts to try with the bundled model, what they show, and the head that shows it."""
+"""Texts to try with the bundled model, what they show, and the head that shows it; `chat`: in its
+chat template."""
 _TITLE = "A toy Llama"
 _ORIGIN = "embedded, part of llamath"
 _ABOUT = "Trained on children's stories, and small enough to run in this page."
@@ -64,7 +75,6 @@ _KNOWS = (
     "that is red, blue, green, yellow, white or black; other names are split into letters."
 )
 """The names, things and colours of tools/tiny/words.py."""
-_ASKS = "It answers questions in a chat, as llamath run asks them; here it continues a text."
 
 
 class LiveParts(NamedTuple):
@@ -93,13 +103,14 @@ def live_parts(path: str | os.PathLike[str]) -> LiveParts:
     ids = {text: i for i, text in enumerate(tokenizer["texts"])}
     stops = set(stop_ids(checkpoint.folder, ids.get)) if os.path.isdir(checkpoint.folder) else set()
     is_bundled = _is_bundled(checkpoint.folder)
+    chat = _chat(checkpoint.folder, tokenizer, stops)
     data = {
-        "prompts": list(_PROMPTS if is_bundled else ()),
+        "prompts": [x for x in _PROMPTS if is_bundled and (chat or "chat" not in x)],
         "title": _TITLE if is_bundled else "",
         "origin": _ORIGIN if is_bundled else "",
         "about": _ABOUT if is_bundled else "",
         "knows": _KNOWS if is_bundled else "",
-        "asks": _ASKS if is_bundled else "",
+        "chat": chat,
         "context": context,
         "stop": sorted(stops),
         "results": [x.name for x in program.results if x.view != program.logits],
@@ -134,6 +145,28 @@ def _tokenizer(folder: str) -> dict[str, Any]:
         return page_tokenizer(data, _TOKENIZER)
     tokenizer = load_tokenizer(folder)
     return page_tokenizer(json.loads(tokenizer.engine.to_str()), tokenizer.source)
+
+
+def _chat(folder: str, tokenizer: Mapping[str, Any], stops: set[int]) -> dict[str, Any] | None:
+    """Return what the model's own template writes around a question, and the ids that end the
+    answer; None without a template, or with one that cannot be rendered here or changes questions.
+    """
+    texts: Sequence[str] = tokenizer["texts"]
+    control = {
+        text: i for text, i in tokenizer["added"] if i in tokenizer["special"] or text.strip()
+    }
+    try:
+        template = FolderTemplates(folder).default(dict(enumerate(texts)).get)
+        frame = None if template is None else question_frame(template)
+        if template is None or frame is None:
+            return None
+        ends = chat_stop_names(template, control)
+    except LlamathError:
+        return None
+    return {
+        **frame._asdict(),
+        "stop": sorted(stops.union(control[x] for x in ends if x in control)),
+    }
 
 
 def _weights(

@@ -6,6 +6,7 @@ Its numbers are those of `watch`; a test compares them, and writes them anew.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import exp, sqrt
@@ -17,13 +18,12 @@ from ....embedded import path as embedded_path
 from ....loading import load_family
 from ....utils.number_format import short_count
 from ....utils.number_marks import unmarked
-from .example_numbers import list_numbers, percent, short, softmax
-from .worked_steps import kind_of, worked_steps
+from .example_numbers import TEMPERATURES, degrees, list_numbers, percent, short, softmax
+from .worked_steps import ROPE_COLUMNS, kind_of, worked_steps
 
 EXAMPLE_FILE = Path(__file__).with_name("tour_example.json")
 SHOWN_NUMBERS = 3
 """Of each result, the first ones."""
-TEMPERATURES = (1, 0.5, 2)
 _SHOWN_KEYS = 4
 _SHOWN_TOKENS = 4
 _MIXED_KEYS = 3
@@ -32,27 +32,40 @@ _MORE = "…"
 Table = Mapping[str, Any]
 
 
-def examples_of(tour: Tour) -> Mapping[str, Table]:
-    """Return what the steps of a tour compute, in other dimensions: in the bundled model, or in a
-    small one that has a step which the bundled one lacks, and where it is another model than
-    before, why. `Example` in web/src/views/tour/tour_example.tsx.
+def examples_of(tour: Tour, own: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, Table]:
+    """Return what the steps of a tour compute, in other dimensions, so that the numbers of stops
+    follow from each other: in the bundled model if it lacks one step at most, else in a small one.
+    What it lacks is of another model, and says so. Of the variant of a model, whose `own` stops
+    those are, the bundled one if it is that of the model. `Example` in
+    web/src/views/tour/tour_example.tsx.
     """
-    found = worked_steps(tour.stops, tour.model.text.config.data["model_type"]) | {
+    bundled = {
         x.name: bundled_tables()[x.name]
         for x in tour.stops
         if bundled_kinds().get(x.name) == kind_of(x) and x.name in bundled_tables()
     }
-    before, told = "", {}
-    for name in (x.name for x in tour.stops if x.name in found):
-        model = found[name]["in"]
-        why = _SAME_KIND if found[name] is bundled_tables().get(name) else _NO_SUCH_KIND
-        told[name] = {**found[name], "turn": why if before not in ("", model) else ""}
-        before = model
-    return told
+    worked = worked_steps(tour.stops, tour.model.text.config.data["model_type"])
+    lacks = len(worked.keys() - bundled.keys())
+    is_bundled = sum(map(is_bundled_example, own)) > len(own) / 2 if own else lacks <= _MAY_LACK
+    found = {**worked, **bundled} if is_bundled else {**bundled, **worked}
+    names = [x.name for x in tour.stops if x.name in found]
+    most = Counter(found[x]["in"] for x in names).most_common(1)
+    return {
+        x: {**found[x], "turn": "" if found[x]["in"] == most[0][0] else _ANOTHER} for x in names
+    }
 
 
-_SAME_KIND = "again, as its step is of the same kind"
-_NO_SUCH_KIND = "as the bundled model has no step of this kind"
+def is_bundled_example(stop: Mapping[str, Any]) -> bool:
+    """Return whether the example of a stop, as the page has it, is of the bundled model."""
+    return (
+        stop["example"] is not None
+        and stop["name"] in bundled_tables()
+        and (stop["example"]["in"] == bundled_tables()[stop["name"]]["in"])
+    )
+
+
+_MAY_LACK = 1
+_ANOTHER = "another model, as that of the other stops has no such step"
 
 
 @cache
@@ -93,6 +106,7 @@ class _Example:
         x, found = self.numbers, self.found
         places = ["", *(f"[{i}]" for i in range(SHOWN_NUMBERS)), ""]
         normed = [y / found["rms"] for y in x["x"]]
+        half = found["head_dim"] // 2
         pairs, likely = found["pairs"], found["likely"][:_SHOWN_TOKENS]
         return {
             "token": (
@@ -120,15 +134,10 @@ class _Example:
                 [self._row(y) for y in ("q", "k", "v")],
             ),
             "rope": (
-                f"{self.where}: pairs of q, turned by position {self.last}",
-                ("pair", "angle", "before", "after"),
+                f"{self.where}: pairs of channels of q, turned by position {self.last}",
+                ROPE_COLUMNS,
                 [
-                    (
-                        str(i),
-                        f"{angle:.0f}°" if angle >= 1 else f"{angle:.2g}°",
-                        list_numbers(before),
-                        list_numbers(after),
-                    )
+                    (f"{i}, {i + half}", degrees(angle), list_numbers(before), list_numbers(after))
                     for i, angle, before, after in pairs
                 ],
             ),
@@ -186,6 +195,15 @@ class _Example:
                     self._row("after_attention", "x"),
                     self._row("down", "W_down a"),
                     self._row("after_layer", "their sum"),
+                ],
+            ),
+            "cache": (
+                f"{self.where}: a row of keys and one of values for each token; the next token "
+                "adds one of each",
+                ("", "key", "value"),
+                [
+                    (self._key(i), *map(list_numbers, (found["keys"][i], found["values"][i])))
+                    for i in (0, self.last)
                 ],
             ),
             "logits": (

@@ -17,7 +17,7 @@ from typing import Any
 from ....analysis.learn.tour.stop_places import OTHER
 from ....analysis.learn.tour.tour import Stop
 from ....utils.number_marks import own_text
-from .example_numbers import list_numbers, percent, short, softmax
+from .example_numbers import TEMPERATURES, degrees, list_numbers, percent, short, softmax
 
 _SHOWN = 4
 """The most numbers of a row."""
@@ -34,7 +34,7 @@ _SAYS = {
     "post_norm": "what the branch returns, before it is added",
     "biases": "the first of these matrices",
     "qk_norm": "the first head of q, and of k",
-    "compress": "kv_down makes c, two numbers, and two more that RoPE turns for the key; only "
+    "compress": "kv_down makes c, two numbers, and four more that RoPE turns for the key; only "
     "these are cached",
     "expand": "every head makes its own key and value of the same two numbers c",
     "shared": "the shared expert reads the same x as the chosen ones, and both results are added",
@@ -50,8 +50,6 @@ _SAYS = {
     "attention_out": "the heads' results, mixed",
     OTHER: "its steps, one after the other",
     "qkv": "the first head of each",
-    "rope": "the first head, each pair turned by the token's position",
-    "mix": "the first head",
     "indexer": "short queries and keys; the keys with the largest products are read",
     "per_layer": "the token's second, narrow row",
     "logits": "one logit for each of four tokens",
@@ -69,18 +67,19 @@ def leaf(name: str) -> str:
 def kind_of(stop: Stop) -> str:
     """Return what is computed at a stop, without dimensions."""
     title = own_text(stop.title).partition(",")[0]
+    pairs = "of neighbours" if "neighbouring" in stop.what else ""
     beside = own_text(stop.formula) if stop.name in _BESIDE_FORMULA else ""
     rule = own_text(stop.what).partition("chosen:")[2] if stop.name == "router" else ""
     if stop.name in _RULES:
         rule = " ".join(x for x in _RULES[stop.name] if x in stop.formula)
-    says = re.sub(_BIASES, "", f"{title} {beside} {rule}").replace("swish", "silu")
+    says = re.sub(_BIASES, "", f"{title} {pairs} {beside} {rule}").replace("swish", "silu")
     return re.sub(r"[\d.,]+", "", says).strip()
 
 
 def worked_steps(stops: Sequence[Stop], model_type: str) -> dict[str, Table]:
-    """Return the tables of stops at which the same is computed: of the model type, else of one
-    with the same first word, else with the steps that are most like a stop's own, and of one model
-    as far as that goes.
+    """Return the tables of stops at which the same is computed: of the model that has most of them,
+    one of the same type if several have, else with the same first word, else with the steps that
+    are most like a stop's own; of what it lacks, those of another.
     """
     fits: dict[str, dict[str, tuple[int, int]]] = {}
     for stop in stops:
@@ -92,14 +91,17 @@ def worked_steps(stops: Sequence[Stop], model_type: str) -> dict[str, Table]:
                     _kinship(worked["type"], model_type),
                     -len(own ^ set(found["steps"].split())),
                 )
-    most = Counter(
-        model
-        for of_stop in fits.values()
-        for model, fit in of_stop.items()
-        if fit == max(of_stop.values())
-    )
+    count, likeness = Counter[str](), Counter[str]()
+    kinship: dict[str, int] = {}
+    for of_stop in fits.values():
+        for model, (kin, like) in of_stop.items():
+            count[model] += 1
+            likeness[model] += like
+            kinship[model] = kin
+    best = max(count, key=lambda x: (count[x], kinship[x], likeness[x]), default="")
     chosen = {
-        name: max(of_stop, key=lambda x: (of_stop[x], most[x])) for name, of_stop in fits.items()
+        name: best if best in of_stop else max(of_stop, key=lambda x: of_stop[x])
+        for name, of_stop in fits.items()
     }
     return {name: _table(model, name, _worked()[model][name]) for name, model in chosen.items()}
 
@@ -121,14 +123,17 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
     kept = found.get("recorded")
     columns: Sequence[str]
     if kept is None:
-        rows = [(name, numbers[:_SHOWN]) for name, numbers in _named(found)]
+        rows = _named(found)
         longest = max((x for _, x in rows), key=len)
-        cells: Iterable[Sequence[str]] = [(name, *map(short, x)) for name, x in rows]
-        says, columns = _SAYS.get(stop, ""), _places(longest)
+        cells: Iterable[Sequence[str]] = [
+            (name, *map(short, x[:_SHOWN]), *_more(x)) for name, x in rows
+        ]
+        says = _SAYS.get(stop, "")
+        columns = [*_places(longest[:_SHOWN]), *[""] * len(_more(longest))]
     elif stop == "state":
         says, columns, cells = _STATES[kept["scan"]](kept)
     else:
-        make = {"router": _router, "experts": _experts, "scores": _scores}.get(stop, _head)
+        make = _MADE.get(stop, _head)
         says, columns, cells = make(kept)
         says = says or _HEADS["chunk" if kept.get("chunk") else stop].format_map(kept)
     return {
@@ -138,6 +143,10 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
         "rows": [list(x) for x in cells],
         "product": _product(found["product"]) if "product" in found else "",
     }
+
+
+def _more(numbers: Sequence[float]) -> Sequence[str]:
+    return ("…",) if len(numbers) > _SHOWN else ()
 
 
 def _named(found: Mapping[str, Any]) -> Sequence[tuple[str, Sequence[float]]]:
@@ -238,8 +247,8 @@ def _places(numbers: Sequence[float]) -> list[str]:
     return ["", *(f"[{i}]" for i in range(len(numbers)))]
 
 
-def _scaled(x: Mapping[str, Any]) -> list[float]:
-    return [y * (x["scale"] or 1 / sqrt(x["dim"])) for y in x["products"]]
+def _scaled(x: Mapping[str, Any], products: Sequence[float]) -> list[float]:
+    return [y * (x["scale"] or 1 / sqrt(x["dim"])) for y in products]
 
 
 def _capped(scores: Sequence[float], cap: float | None) -> list[float]:
@@ -247,48 +256,120 @@ def _capped(scores: Sequence[float], cap: float | None) -> list[float]:
 
 
 def _scores(x: Mapping[str, Any]) -> Part:
-    """Return the keys of a head with the parts of their scores, and the shares."""
+    """Return the keys of a head with the parts of their scores, and the shares if no later stop
+    changes them.
+    """
     cap, parts, factor = x["softcap"], x["parts"], x["scale"]
     is_root = not factor or abs(factor * sqrt(x["dim"]) - 1) < 1e-6
-    scaled = _scaled(x)
+    scaled = _scaled(x, x["products"])
     scores = _capped(scaled, cap)
     names = ["without position", "with RoPE"] if len(parts) > 1 else []
     columns = ["key of", *names, "q·k", f"/ √{x['dim']}" if is_root else f"× {factor:.3g}"]
     columns += [f"capped at ±{cap:g}"] if cap else []
 
+    is_last = all(x[y] is None for y in ("slope", "sink", "window", "chunk"))
+    shares = _shares(x, x["products"]) if is_last else []
+
     def rows() -> Rows:
-        for i, (product, share) in enumerate(zip(x["products"], softmax(scores), strict=True)):
+        for i, product in enumerate(x["products"]):
             own = [y[i] for y in parts] if names else []
             numbers = (*own, product, scaled[i], *([scores[i]] if cap else ()))
-            yield f"token {i}", *map(short, numbers), percent(share)
+            yield f"token {i}", *map(short, numbers), *shares[i : i + 1]
 
     says = "the first head of the last token"
     says += "; q·k is the sum of two products" if names else ""
-    return says, [*columns, "softmax"], rows()
+    return says, [*columns, *(["softmax"] if is_last else ())], rows()
 
 
 def _head(x: Mapping[str, Any]) -> Part:
     """Return the keys of a head with their scores and shares."""
-    products, window, slope, sink = x["products"], x["window"], x["slope"], x["sink"]
-    last = len(products) - 1
-    scores = _capped(_scaled(x), x["softcap"])
-    distance = [last - i for i in range(last + 1)]
-    lowered = [y - (slope or 0) * n for y, n in zip(scores, distance, strict=True)]
-    first = last // x["chunk"] * x["chunk"] if x["chunk"] else 0
-    seen = [i >= first and (window is None or last - i < window) for i in range(last + 1)]
-    kept = [y for y, is_seen in zip(lowered, seen, strict=True) if is_seen]
-    shares = iter(softmax([*kept, sink] if sink is not None else kept))
+    slope, sink = x["slope"], x["sink"]
+    scores = _capped(_scaled(x, x["products"]), x["softcap"])
+    shares = _shares(x, x["products"])
     columns = ["key of", "score", *(["distance", "lowered"] if slope else ()), "share"]
 
     def rows() -> Rows:
-        for i in range(last + 1):
-            far = (f"{distance[i]}", short(lowered[i])) if slope else ()
-            share = percent(next(shares)) if seen[i] else "masked"
-            yield f"token {i}", short(scores[i]), *far, share
+        for i, score in enumerate(scores):
+            n = len(scores) - 1 - i
+            far = (f"{n}", short(score - slope * n)) if slope else ()
+            yield f"token {i}", short(score), *far, shares[i]
         if sink is not None:
-            yield "sink", short(sink), percent(next(shares))
+            yield "sink", short(sink), shares[-1]
 
     return "", columns, rows()
+
+
+def _shares(x: Mapping[str, Any], products: Sequence[float]) -> list[str]:
+    """Return what a query reads of each key, and the share of the sink if there is one."""
+    window, chunk, sink = x["window"], x["chunk"], x["sink"]
+    last = len(products) - 1
+    scores = _capped(_scaled(x, products), x["softcap"])
+    lowered = [y - (x["slope"] or 0) * (last - i) for i, y in enumerate(scores)]
+    first = last // chunk * chunk if chunk else 0
+    seen = [i >= first and (window is None or last - i < window) for i in range(last + 1)]
+    kept = [y for y, is_seen in zip(lowered, seen, strict=True) if is_seen]
+    shares = iter(softmax([*kept, sink] if sink is not None else kept))
+    found = [percent(next(shares)) if is_seen else "masked" for is_seen in seen]
+    return [*found, *map(percent, shares)]
+
+
+def _softmax(x: Mapping[str, Any]) -> Part:
+    """Return what each token reads."""
+    tokens = [f"token {i}" for i in range(len(x["rows"]))]
+
+    def rows() -> Rows:
+        for token, products in zip(tokens, x["rows"], strict=True):
+            shares = _shares(x, products)[: len(products)]
+            yield token, *shares, *["masked"] * (len(tokens) - len(products))
+
+    return "the first head: what a row reads", ["", *tokens], rows()
+
+
+def _mix(x: Mapping[str, Any]) -> Part:
+    """Return the values of a head with their shares, and their sum."""
+    shares = _shares(x, x["products"])
+
+    def rows() -> Rows:
+        for i, value in enumerate(x["values"]):
+            yield f"token {i}", shares[i], *map(short, value)
+        yield "all: y", "", *map(short, x["y"])
+
+    columns = ["value of", "share", *(f"[{i}]" for i in range(len(x["y"])))]
+    return "the first head", columns, rows()
+
+
+def _rope(x: Mapping[str, Any]) -> Part:
+    pairs = ((f"{i}, {k}", degrees(angle), *map(list_numbers, y)) for i, k, angle, *y in x["pairs"])
+    scaled = f", scaled by {x['scaling']}" if x["scaling"] else ""
+    says = f"the first head: pairs of q, turned by position {x['position']}{scaled}"
+    return says, ROPE_COLUMNS, pairs
+
+
+ROPE_COLUMNS = ("channels", "angle", "before", "after")
+
+
+def _token(x: Mapping[str, Any]) -> Part:
+    rows = ((f"token {i}", str(y)) for i, y in enumerate(x["ids"]))
+    return "three tokens of a vocabulary of four", ("token", "id"), rows
+
+
+def _next_token(x: Mapping[str, Any]) -> Part:
+    shares = [softmax([y / t for y in x["logits"]]) for t in TEMPERATURES]
+    rows = ((f"id {i}", *(percent(y[i]) for y in shares)) for i in range(len(x["logits"])))
+    columns = ("next", *(f"temperature {t:g}" for t in TEMPERATURES))
+    return "softmax(logits / temperature)", columns, rows
+
+
+_MADE = {
+    "token": _token,
+    "rope": _rope,
+    "router": _router,
+    "experts": _experts,
+    "scores": _scores,
+    "softmax": _softmax,
+    "mix": _mix,
+    "next_token": _next_token,
+}
 
 
 _HEADS = {
