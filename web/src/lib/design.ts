@@ -105,11 +105,12 @@ export interface DesignedModel {
 }
 
 /**
- * The forms of all families as they are stored: each expression once, in which numbers are places
- * of earlier ones.
+ * The forms of all families as they are stored: each expression once, in which a number is how far
+ * back another one stands; like forms together, with the place of each.
  */
 export interface PackedForms {
 	pool: [string, ...(string | number)[]][];
+	order: number[];
 	forms: unknown[];
 }
 
@@ -120,14 +121,15 @@ export function unpackForms(packed: PackedForms): DesignedModel[] {
 	if (found) return found;
 	const nodes: Expression[] = [];
 	for (const [name, ...parts] of packed.pool)
-		nodes.push([name, ...parts.map((x) => (typeof x === "number" ? nodes[x]! : x))]);
+		nodes.push([name, ...parts.map((x) => (typeof x === "number" ? nodes.at(-x)! : x))]);
 	const read = (x: unknown, key = ""): unknown => {
 		if (key === "form") return typeof x === "number" ? nodes[x] : x;
 		if (Array.isArray(x)) return x.map((y) => read(y));
 		if (typeof x !== "object" || x === null) return x;
 		return Object.fromEntries(Object.entries(x).map(([name, y]) => [name, read(y, name)]));
 	};
-	const models = packed.forms.map((x) => read(x) as DesignedModel);
+	const models: DesignedModel[] = [];
+	packed.forms.forEach((x, i) => (models[packed.order[i]!] = read(x) as DesignedModel));
 	unpacked.set(packed, models);
 	return models;
 }

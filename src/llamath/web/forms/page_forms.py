@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -31,7 +32,7 @@ def with_family_forms(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a page with the forms of all families."""
     known = family_forms()
     like, values = data["settings"]["like"]
-    names = [*values, *(x["like"] for x in known["forms"])]
+    names = [*values, *(x["like"] for x in _in_order(known))]
     settings = data["settings"] | {"like": (like, names)}
     first = {name: x for name, x in data.items() if name != "models"}
     return first | {"settings": settings, "known": known, "models": data["models"]}
@@ -39,8 +40,8 @@ def with_family_forms(data: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def family_forms() -> dict[str, Any]:
-    """Return the forms of all families: `pool` has their expressions, in which numbers are places
-    of earlier ones, and `forms` the designs.
+    """Return the forms of all families: `pool` has their expressions, in which a number is how far
+    back another one stands, `forms` the designs, like ones together, and `order` their places.
     """
     with open(FORMS_FILE, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
@@ -73,8 +74,30 @@ def build_family_forms() -> dict[str, Any]:
     for x in forms.values():  # a key that decides in one model is none without effect in another
         design = x["design"]
         design["neutral"] = [y for y in design["neutral"] if y not in decided[design["type"]]]
-    packed = [pool.pack(x) for x in forms.values()]
-    return {"pool": pool.nodes, "forms": packed}
+    order = _by_likeness([json.dumps(x) for x in forms.values()])
+    every = list(forms.values())
+    packed = [pool.pack(every[i]) for i in order]
+    return {"pool": pool.nodes, "order": order, "forms": packed}
+
+
+def _by_likeness(texts: Sequence[str]) -> list[int]:
+    """Return the places of texts in an order in which each is followed by the one that is
+    compressed best after it: compression looks back 32 kB.
+    """
+    left = dict(enumerate(x.encode() for x in texts))
+    alone = {i: len(zlib.compress(x)) for i, x in left.items()}
+    order, last = [], b""
+    while left:
+        more = {i: len(zlib.compress(last + x)) - alone[i] for i, x in left.items()}
+        order.append(min(more, key=more.__getitem__))
+        last = left.pop(order[-1])
+    return order
+
+
+def _in_order(known: Mapping[str, Any]) -> list[Any]:
+    """Return the forms in their order."""
+    pairs = zip(known["order"], known["forms"], strict=True)
+    return [x for _, x in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def read_dimensions(config: Mapping[str, Any], design: Mapping[str, Any]) -> dict[str, int] | None:
@@ -158,10 +181,10 @@ class _Pool:
         if not isinstance(x, list):
             return str(x) if isinstance(x, int) else x
         node = [x[0], *map(self._place, x[1:])]
-        text = json.dumps(node)
+        text, place = json.dumps(node), len(self.nodes)
         if text not in self._places:
-            self._places[text] = len(self.nodes)
-            self.nodes.append(node)
+            self._places[text] = place
+            self.nodes.append([place - y if isinstance(y, int) else y for y in node])
         return self._places[text]
 
 
@@ -169,7 +192,7 @@ def unpack(known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the forms with their expressions."""
     nodes: list[Json] = []
     for function, *rest in known["pool"]:
-        nodes.append([function, *(nodes[y] if isinstance(y, int) else y for y in rest)])
+        nodes.append([function, *(nodes[-y] if isinstance(y, int) else y for y in rest)])
 
     def read(x: Any, is_form: bool = False) -> Any:
         if is_form:
@@ -178,4 +201,4 @@ def unpack(known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             return {key: read(y, key == "form") for key, y in x.items()}
         return [read(y) for y in x] if isinstance(x, list) else x
 
-    yield from map(read, known["forms"])
+    yield from map(read, _in_order(known))

@@ -238,7 +238,9 @@ def _encoded(
         name: changes_between({x: encoded[x] for x in y}, template.pop(name))
         for name, y in others.items()
     }
-    return encoded | template | {"variants": changes}
+    # variants change what these ask, and stand beside them: compression looks back 32 kB
+    first = {x: encoded[x] for x in ("tour", "quiz")}
+    return first | {"variants": changes} | encoded | template
 
 
 def _fixed_letters(model: FamilyModel, variants: Iterable[FamilyModel]) -> list[str]:
