@@ -332,14 +332,14 @@ def _without_sizes(text: str) -> str:
 def _code(
     lines: Sequence[FileLine], stop: str, here: Sequence[Placed], patterns: set[str]
 ) -> Iterator[CodeLine]:
-    """Yield the lines of a stop: those of its weights and operations in the first class that has
-    some, and the function that computes its operation.
+    """Yield the lines of a stop: those of its weights and operations in one class, and the function
+    that computes its operation.
     """
     if stop == "next_token":
         chosen = _function(lines, "def generate")
     else:
         steps = [x.step for x in here]
-        chosen = _class_lines(lines, steps, patterns) + _support_lines(lines, stop, steps)
+        chosen = _class_lines(lines, here, patterns) + _support_lines(lines, stop, steps)
     shown = sorted(set(chosen))
     left_out = shown[1 : 2 + len(shown) - _MAX_LINES] if len(shown) > _MAX_LINES else []
     for i in shown:
@@ -371,10 +371,15 @@ _WITHOUT_LINES = {"view", "sum", "multiply", "ids"}
 """Kinds of steps that are parts of other lines."""
 
 
-def _class_lines(lines: Sequence[FileLine], steps: Sequence[Step], patterns: set[str]) -> list[int]:
+def _class_lines(
+    lines: Sequence[FileLine], here: Sequence[Placed], patterns: set[str]
+) -> list[int]:
+    """Return the lines in the first class that has weights of the stop, or else in one whose
+    weights stand beside the results of its steps: many classes act, add and multiply.
+    """
     operations = {
         x.node.op.name
-        for x in steps
+        for x in (y.step for y in here)
         if x.node is not None and not x.weights and x.kind not in _WITHOUT_LINES
     }
     chosen = [
@@ -382,8 +387,30 @@ def _class_lines(lines: Sequence[FileLine], steps: Sequence[Step], patterns: set
         for i, x in enumerate(lines)
         if patterns.intersection(x.weights) or operations.intersection(x.operations)
     ]
-    first = next((lines[i].block for i in chosen), "")
+    beside = _classes_beside(lines, here)
+    own = (
+        [i for i in chosen if patterns.intersection(lines[i].weights)]
+        or [i for i in chosen if lines[i].block in beside]
+        or chosen
+    )
+    first = next((lines[i].block for i in own), "")
     return [i for i in chosen if lines[i].block == first]
+
+
+def _classes_beside(lines: Iterable[FileLine], here: Iterable[Placed]) -> set[str]:
+    """Return the classes with a weight whose path has the same parent as a result."""
+    parents = {
+        ".".join(
+            [f"layers.{LETTERS[0]}"] * (x.stage.name == "layers") + [*x.step.name.split(".")[:-1]]
+        )
+        for x in here
+    }
+    return {
+        x.block
+        for x in lines
+        for path in x.weights
+        if re.sub(r"\.(weight|bias)$", "", path).rpartition(".")[0] in parents
+    }
 
 
 def _support_lines(lines: Sequence[FileLine], stop: str, steps: Sequence[Step]) -> list[int]:
