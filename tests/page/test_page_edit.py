@@ -326,7 +326,7 @@ def test_closing_ends_the_edit(tab: Any, tmp_path: Path) -> None:
 
 def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     go_to(tab, "edit=sizes")
-    ask(tab, "8 × 2 experts")
+    ask(tab, "8 experts, 2 used by a token")
     assert tab.evaluate("location.hash") == "#sizes=E8.k2&edit=sizes"
     config = load(MODEL).config.data
     mixture = llamath.load(
@@ -356,7 +356,7 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     ask(tab, "one KV head")
     assert tab.evaluate("location.hash") == "#sizes=E8.k2.K1&edit=sizes", "it stays"
     ask(tab, "one KV head")
-    ask(tab, "8 × 2 experts")
+    ask(tab, "8 experts, 2 used by a token")
     assert tab.evaluate("location.hash") == "#edit=sizes" and total(tab) == 8_030_261_248
 
 
@@ -419,6 +419,8 @@ def test_sliders_are_wide_and_labels_whole(browser: Any, tmp_path: Path, sizes: 
             ask(tab, "half the KV latent")
             config = load("deepseek-v3").config.data
             assert causes(tab)[0][0] == "smaller KV latent 512 → 256"
+            ticks = tab.locator("#edit .waterfall .axis text").all_text_contents()
+            assert len({*ticks}) == len(ticks) > 1, "no two with one label"
             ask(tab, "half the KV latent")
             wide = tab.get_by_role("button", name="twice as wide")
             assert "expert FFN size 2,048 → 4,096" in wide.get_attribute("title")

@@ -254,12 +254,13 @@ VIOLATIONS = """async ([parts, every]) => {
     };
   });
   axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
-  const { violations } = await axe.run({ include: roots }, { preload: false, resultTypes: ["violations"] });
+  const rules = { "label-content-name-mismatch": { enabled: true } };
+  const { violations } = await axe.run({ include: roots }, { preload: false, resultTypes: ["violations"], rules });
   emptied.forEach((restore) => restore());
   document.scrollingElement.scrollTop = top;
   return violations.map((x) => [x.id, x.nodes.slice(0, 3).map((y) => y.html.slice(0, 200))]);
 }"""
-"""All rules of axe; the contrast of colours, which takes most of its time, of one text of each look:
+"""All rules of axe, and that names begin with what is read; the contrast of colours, which takes most of its time, of one text of each look:
 texts of the same colours, sizes and classes within the same backgrounds have the same contrast.
 What is beside the parts is emptied meanwhile: axe walks the whole document for each of them."""
 

@@ -609,6 +609,9 @@ def test_typed_answers_are_judged(tab: Any) -> None:
     assert answer(tab, "2516582") == (
         "Not right: 320 times too small. They are the weights of q, k, v, times the layers that have them"
     )
+    assert answer(tab, "-1") == (
+        "Not right. They are the weights of q, k, v, times the layers that have them"
+    )
     assert answer(tab, "805306360") == "Not right: about right, but not exact: off by −8"
     assert answer(tab, "813000000").endswith("about right, but not exact: 0.9% too large")
     assert "805,306,368" not in tab.text_content(BAR)

@@ -47,6 +47,17 @@ export function compactCount(from: bigint | string, digits = threeDigits): strin
 	return power ? `${digits(Number(n) / 10 ** Number(power))}${letter}` : grouped(n);
 }
 
+/** Digits that a number of 64 bits can have. */
+const MOST_DIGITS = 17;
+
+/** Counts beside each other: as many digits, three or more, as tell them apart. */
+export function countLabels(counts: readonly bigint[], digits = 3): string[] {
+	const labels = counts.map((n) => compactCount(n, (x) => significant(x, digits)));
+	return new Set(labels).size === new Set(counts).size || digits === MOST_DIGITS
+		? labels
+		: countLabels(counts, digits + 1);
+}
+
 /** A count as sheets have it, also with zeros: 1.10B. */
 export const everydayCount = (n: bigint): string =>
 	compactCount(n, (x) => (x < 100 ? x.toPrecision(3) : threeDigits(x)));
@@ -92,11 +103,13 @@ const WHOLE = new Intl.NumberFormat("en-US");
 /** A number with its digits in groups, which need not be whole. */
 export const groupedNumber = (x: number): string => WHOLE.format(x);
 
-/** Three significant digits, or all digits before the point. */
-export function threeDigits(x: number): string {
-	if (x >= 100) return WHOLE.format(Math.round(x));
-	return String(Number(x.toPrecision(3)));
+/** So many significant digits, or all digits before the point. */
+function significant(x: number, digits: number): string {
+	if (x >= 10 ** (digits - 1)) return WHOLE.format(Math.round(x));
+	return String(Number(x.toPrecision(digits)));
 }
+
+export const threeDigits = (x: number): string => significant(x, 3);
 
 /** A ratio to be read: 1.19 ×, or 1/49 where that is easier than 0.0204 ×. */
 export const ratioText = (ratio: number): string =>
@@ -119,6 +132,15 @@ export function matchWords(text: string): (...texts: string[]) => boolean {
 /** A list in words: `a, b and c`. */
 export const inWords = (list: readonly string[]): string =>
 	[list.slice(0, -1).join(", "), list.at(-1)!].filter(Boolean).join(" and ");
+
+/** The name of a control: begins with the words that are read on it, then says the rest. */
+export function nameWith(shown: readonly string[], rest: string): string {
+	const words = shown.join(" ");
+	const first = `${shown[0] ?? ""}: `;
+	return !words || rest.includes(words)
+		? rest
+		: `${words}: ${rest.startsWith(first) ? rest.slice(first.length) : rest}`;
+}
 
 /** Of how many GPUs a number is that of each; of one, nothing. */
 export const onEachGpu = (gpus: string): string => (gpus === "1" ? "" : ` on each of ${gpus} GPUs`);

@@ -161,13 +161,13 @@ function partOf(typed: Typed, form: Expression): string {
 	return "";
 }
 
-/** What is wrong with a number that no known mistake gives. */
+/** What is wrong with a number that no known mistake gives, as it follows "Not right". */
 function reasonOf(given: Answer, answer: bigint, { kind, off, why }: Question): string {
 	const far = distance(given, answer);
-	if (far.startsWith("about")) return far;
-	if (!off) return far ? `${far}. ${why}` : why;
+	if (far.startsWith("about")) return `: ${far}`;
+	if (!off) return far ? `: ${far}. ${why}` : `. ${why}`;
 	const says = off[given.scaled > answer * given.unit ? 1 : 0];
-	return kind === "shape" || !far ? says : `${far}; ${says}`;
+	return `: ${kind === "shape" || !far ? says : `${far}; ${says}`}`;
 }
 
 export function judge(model: ModelData, question: Question, text: string): Verdict {
@@ -190,6 +190,7 @@ export function judge(model: ModelData, question: Question, text: string): Verdi
 		([wrong]) =>
 			value(wrong, { ...letters, answer }) !== answer && isMeant(typed, wrong, question.form),
 	);
-	const says = found?.[2] || partOf(typed, question.form) || reasonOf(given, answer, question);
-	return { isRight: false, says: `Not right: ${says}`, mistake: found?.[1] };
+	const known = found?.[2] || partOf(typed, question.form);
+	const says = known ? `: ${known}` : reasonOf(given, answer, question);
+	return { isRight: false, says: `Not right${says}`, mistake: found?.[1] };
 }

@@ -5,7 +5,7 @@ import { scaleLinear } from "../../lib/scales";
 import { Measured } from "../../components/measured";
 import { NumberButton } from "../../components/number";
 import { formula } from "../../lib/derivation";
-import { compactCount, grouped, signed } from "../../lib/format";
+import { countLabels, grouped, signed } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { modelPart } from "../../lib/model_parts";
 import type { Cause, Causes } from "./difference";
@@ -28,7 +28,9 @@ const MIN_BREAK = 0.3;
 interface Axis {
 	at: (n: bigint | number) => number;
 	ticks: number[];
-	start: number;
+	/** Of the ticks, and of where the axis starts. */
+	labels: string[];
+	startLabel: string;
 	isBroken: boolean;
 	width: number;
 	bar: number;
@@ -47,10 +49,13 @@ function axisOf(levels: bigint[], width: number, isSmall = false): Axis {
 		[start, high + (high - start) * 0.02],
 		[isBroken ? 34 : 0, width - 1],
 	);
+	const ticks = scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1));
+	const [startLabel, ...labels] = countLabels(
+		[start, ...ticks].map((x) => BigInt(Math.round(x))),
+	);
 	return {
 		at: (n) => scale(Number(n)),
-		ticks: scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1)),
-		start,
+		...{ ticks, labels, startLabel: startLabel! },
 		isBroken,
 		...{ width, bar, top, row: bar + 2 * top },
 	};
@@ -172,7 +177,7 @@ function Ticks({ axis }: { axis: Axis }) {
 								: "middle"
 					}
 				>
-					{compactCount(BigInt(Math.round(x)))}
+					{axis.labels[i]}
 				</text>
 			))}
 		</svg>
@@ -276,8 +281,7 @@ function Picture({ names, causes: difference, isSmall, whole }: Props & { whole:
 			</table>
 			{axis.isBroken && (
 				<p class="caption">
-					The axis starts at {compactCount(BigInt(Math.round(axis.start)))} parameters,
-					where the bars are broken.
+					The axis starts at {axis.startLabel} parameters, where the bars are broken.
 				</p>
 			)}
 		</>

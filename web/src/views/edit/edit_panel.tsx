@@ -295,10 +295,10 @@ function Questions({
 				<button
 					type="button"
 					class="button"
-					aria-pressed={isPlain}
+					aria-expanded={isPlain}
 					onClick={() => setPlain(!isPlain)}
 				>
-					multi-head attention
+					multi-head attention’s cache
 				</button>
 			)}
 			<WindowQuestions edited={edited} />
@@ -309,7 +309,7 @@ function Questions({
 					aria-pressed={!!mixture}
 					onClick={() => change({ sizes: withExperts(state.sizes, experts, !mixture) })}
 				>
-					{Object.values(experts).join(" × ")} experts
+					{String(experts.E)} experts, {String(experts.k)} used by a token
 				</button>
 			)}
 		</div>

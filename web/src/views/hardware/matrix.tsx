@@ -190,7 +190,6 @@ export function HardwareMatrix({
 											data-cell={`${i} ${j}`}
 											data-fit={`${gpu.name} ${cell.count}`}
 											aria-pressed={isChosen}
-											aria-label={`${isCounted ? `${heads[j]}, ` : ""}${describe(cell, context)}${isSmallest ? `; the smallest ${gpu.common && "of common GPUs "}that runs it with memory to spare` : ""}`}
 											tabIndex={i === tabRow && j === tabColumn ? 0 : -1}
 											onKeyDown={(event) => move(event, i, j)}
 											onClick={() =>
@@ -208,6 +207,12 @@ export function HardwareMatrix({
 												isSmallest={isSmallest}
 												isCounted={isCounted}
 											/>
+											<span class="hidden">
+												: {isCounted ? `${heads[j]}, ` : ""}
+												{describe(cell, context)}
+												{isSmallest &&
+													`; the smallest ${gpu.common && "of common GPUs "}that runs it with memory to spare`}
+											</span>
 										</button>
 									</td>
 								);

@@ -113,7 +113,7 @@ export const firstNumbers = (list: Float32Array | undefined): string =>
 
 /** A share in percent; what is not everything is never 100%, and what is something never 0%. */
 export function percentOf(share: number): string {
-	if (share > 0.9995 && share < 1) return ">99.9%";
+	if (share >= 0.9995 && share < 1) return ">99.9%";
 	if (share < 0.0005 && share > 0) return "<0.1%";
 	const digits = share < 0.0995 || (share > 0.9945 && share < 1) ? 1 : 0;
 	return `${(100 * share).toFixed(digits)}%`;

@@ -184,12 +184,13 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 			<ol class="live-clocks" data-roving>
 				{rotation.frequencies.map((frequency, j) => {
 					const degrees = ((token * frequency * 180) / Math.PI) % 360;
+					const turn = `${degrees.toFixed(degrees > 0 && degrees < 1 ? 2 : 0)}°`;
 					return (
 						<li key={j}>
 							<button
 								type="button"
 								{...rove(j)}
-								aria-label={`pair ${j}`}
+								aria-label={`${turn}: pair ${j}`}
 								aria-pressed={j === pair}
 								onFocus={() => {
 									rove(j).onFocus();
@@ -218,7 +219,7 @@ export function Rotation({ model, story }: { model: ModelData; story: Story }) {
 										height={3}
 									/>
 								</svg>
-								<span>{degrees.toFixed(degrees > 0 && degrees < 1 ? 2 : 0)}°</span>
+								<span>{turn}</span>
 							</button>
 						</li>
 					);

@@ -2,7 +2,7 @@
 import { Fragment } from "preact";
 import { Measured } from "../../components/measured";
 import { NumberButton, openDerivation } from "../../components/number";
-import { grouped, share } from "../../lib/format";
+import { grouped, nameWith, share } from "../../lib/format";
 import { onActivate, useRoving } from "../../lib/roving";
 import { layIcicle, type Box } from "./icicle_layout";
 import { joined, UNITS, type Cell } from "./measures";
@@ -19,7 +19,6 @@ function Rectangle({ box, ...rest }: { box: Box; [attribute: string]: unknown })
 		<g
 			class="cell"
 			role="button"
-			aria-label={cell.description}
 			data-name={cell.name}
 			onClick={open}
 			{...rest}
@@ -28,7 +27,12 @@ function Rectangle({ box, ...rest }: { box: Box; [attribute: string]: unknown })
 				(rest.onKeyDown as (e: KeyboardEvent) => void)(event)
 			)}
 		>
-			<title>{cell.description}</title>
+			<title>
+				{nameWith(
+					box.label.map((line) => line.text),
+					cell.description,
+				)}
+			</title>
 			<rect
 				class="data"
 				x={x}

@@ -2,7 +2,7 @@
 // the residual stream.
 import { useContext, useMemo, useRef, useState } from "preact/hooks";
 import { notation } from "../../lib/expressions";
-import { grouped } from "../../lib/format";
+import { grouped, nameWith } from "../../lib/format";
 import { LiveMarksOfLayer } from "../../lib/live_views";
 import { textWidth } from "../../lib/measure_text";
 import { LitSteps } from "../tour/tour_stops";
@@ -51,6 +51,8 @@ export function describeNode(node: PlateNode): string {
 		.map((x) => x.does);
 	return [...parts, ...own].join("; ") || node.id;
 }
+
+const shownLabels = ({ labels }: Placed) => labels.filter((x) => !isField(x.text));
 
 export function useLayerLayout({
 	stage,
@@ -156,7 +158,12 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 						class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active.has(x.node.id) ? " active" : ""}`}
 						tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1}
 						role="button"
-						aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")}
+						aria-label={
+							nameWith(
+								shownLabels(x).map((y) => y.text),
+								describeNode(x.node),
+							) + (props.sayMark?.(x.node) ?? "")
+						}
 						transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
 						onPointerMove={(event) => hasMoved(event) && setHovered(x.node.id)}
 						onPointerLeave={() => setHovered(null)}
@@ -565,20 +572,20 @@ function NodeShape({
 					);
 				})}
 			{heads && <Heads {...heads} group={group} filled={cachedCells} />}
-			{labels
-				.filter((x) => !isField(x.text))
-				.map((x, i) => {
-					const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
-					return (
-						<LabelText
-							key={i}
-							label={x}
-							isPale={box !== undefined && isPale(box.matrix.use.path)}
-							isCrossed={box?.ghost !== undefined}
-							isInPanel={panel !== undefined && !circle}
-						/>
-					);
-				})}
+			{shownLabels(placed).map((x, i) => {
+				const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
+				// apart from each other where they are read as one name
+				return [
+					i > 0 && " ",
+					<LabelText
+						key={i}
+						label={x}
+						isPale={box !== undefined && isPale(box.matrix.use.path)}
+						isCrossed={box?.ghost !== undefined}
+						isInPanel={panel !== undefined && !circle}
+					/>,
+				];
+			})}
 			{markOf && !boxes.length && corner && (
 				<Badge x={corner[0]!} y={corner[1]!} mark={markOf(node)} />
 			)}

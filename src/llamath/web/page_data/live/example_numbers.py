@@ -32,9 +32,12 @@ def degrees(angle: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent."""
-    if share == 1:
-        return "100%"
+    """Return a share in percent, as `percentOf` of the page does: what is not everything is never
+    100%, and what is something never 0%.
+    """
+    if 0.9995 <= share < 1:
+        return ">99.9%"
     if share < 0.0005:
         return "<0.1%"
-    return f"{100 * share:.{0 if 0.0995 <= share <= 0.9945 else 1}f}%"
+    is_near = share < 0.0995 or 0.9945 < share < 1
+    return f"{100 * share:.{1 if is_near else 0}f}%"
