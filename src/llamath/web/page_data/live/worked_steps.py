@@ -139,6 +139,7 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
         says = says or _HEADS["chunk" if kept.get("chunk") else stop].format_map(kept)
     return {
         "in": f"a tiny {model} of width 4",
+        "layer": found.get("layer"),
         "says": says,
         "columns": columns,
         "rows": [list(x) for x in cells],
