@@ -192,7 +192,11 @@ def _cache(f: TourFacts) -> StopText:
     if full and int(size):
         rows = ((x.layers, total(x.rows), x.tokens(full)) for x in f.study.caches if x.rows)
         kept = product((BF16_BYTES, total(map(product, rows))))
-        whole = f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}."
+        grows_not = any(x.state or x.conv_state for x in f.study.caches)
+        besides = ", besides the states, which do not grow" if grows_not else ""
+        whole = (
+            f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}{besides}."
+        )
     windows = [x for x in f.study.caches if x.rows and x.window is not None]
     dropped = ""
     if windows:
