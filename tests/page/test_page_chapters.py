@@ -140,7 +140,7 @@ def test_first_screen_has_the_whole_layer_of_a_live_model(browser: Any, tmp_path
     with Tab(browser, tmp_path, live_page(), width=1440, unfold=False) as tab:
         tab.wait_for_selector(".live-bar[data-live=ready]")
         text, layer = (tab.locator(x).first.bounding_box() for x in (".live-bar", ".layer-picture"))
-        assert text["height"] <= 120
+        assert text["height"] <= 136
         assert layer["y"] + layer["height"] <= 900
 
 

@@ -278,6 +278,8 @@ def test_page_makes_the_data_of_variants(
                 )
                 built = own_data(model)
                 assert changes or made["quiz"] == built["quiz"]
+                for x in (built, made):  # the example stays that of the model
+                    x["tour"] = [y | {"example": None} for y in x["tour"]]
                 wrong = _differences(_comparable(built, made), _comparable(made, made))
                 assert not wrong, (name, changes, wrong[:10])
                 assert made["counts"][0]["value"] == str(model.parameters.total)

@@ -282,10 +282,9 @@ class _Worked:
             if product := self._product(stop):
                 found["product"] = product
             if found["rows"] or "recorded" in found:
-                yield (
-                    stop.name,
-                    {"kind": kind_of(stop), "steps": " ".join(map(leaf, stop.steps)), **found},
-                )
+                said = {"kind": kind_of(stop), "steps": " ".join(map(leaf, stop.steps))}
+                layer = {"layer": int(stop.place)} if stop.place.isdigit() else {}
+                yield stop.name, said | layer | found
 
     def _recorded(self, stop: Stop) -> dict[str, Any] | None:
         if stop.name == "token":

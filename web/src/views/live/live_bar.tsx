@@ -97,7 +97,6 @@ export function LiveBar({ model }: { model: ModelData }) {
 				<span id="live-end" class="caption" role="status">
 					{story.end} {hintOf(story)}
 				</span>
-				<Prompts story={story} />
 				<details class="live-knows">
 					<summary>What it reads</summary>
 					<p class="caption" id="live-knows">
@@ -105,6 +104,7 @@ export function LiveBar({ model }: { model: ModelData }) {
 						{story.data.knows}
 					</p>
 				</details>
+				<Prompts story={story} />
 			</div>
 			{isReady && isPhone && <Reading model={model} story={story} />}
 		</div>

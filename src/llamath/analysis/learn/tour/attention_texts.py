@@ -192,10 +192,21 @@ def _cache(f: TourFacts) -> StopText:
     if full and int(size):
         rows = ((x.layers, total(x.rows), x.tokens(full)) for x in f.study.caches if x.rows)
         kept = product((BF16_BYTES, total(map(product, rows))))
-        whole = f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}."
+        grows_not = any(x.state or x.conv_state for x in f.study.caches)
+        besides = ", besides the states, which do not grow" if grows_not else ""
+        whole = (
+            f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}{besides}."
+        )
+    windows = [x for x in f.study.caches if x.rows and x.window is not None]
+    dropped = ""
+    if windows:
+        sizes = {int(x.window) for x in windows if x.window is not None}
+        size_text = f" of {windows[0].window:,}" if len(sizes) == 1 else ""
+        where = f.in_layers(total(x.layers for x in windows)).capitalize()
+        dropped = f" {where} those of tokens outside the {f.reach}{size_text} are dropped."
     return StopText(
         "KV cache",
-        f"The {names} of all tokens so far are kept{each}.{whole}",
+        f"The {names} of {'' if windows else 'all '}tokens so far are kept{each}.{dropped}{whole}",
         "The next pass then computes one token only; but it reads every weight that it uses, which "
         "is why decoding is limited by memory bandwidth.",
         "cache ← [cache, new]",

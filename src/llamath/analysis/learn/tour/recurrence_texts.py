@@ -22,7 +22,7 @@ def _mixer_in(f: TourFacts) -> StopText:
         if f.has("scores")
         else f"{where}: matrices make the inputs of a recurrence from x, {names}.",
         "They decide for each token what is written, how fast the past fades, and what is read.",
-        ",  ".join(f"{x} = W_{x} x" for x in f.names("mixer_in", "linear")[:4]),
+        ",  ".join(f"{x} = W_{x} x" for x in f.names("mixer_in", "linear")[:6]),
     )
 
 

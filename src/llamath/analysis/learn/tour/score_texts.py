@@ -97,11 +97,16 @@ def _softmax(f: TourFacts) -> StopText:
     first = f.first("softmax", "softmax")
     assert first is not None and first.step.node is not None
     causal = first.step.node.attributes["window"].causal
+    outside = within = ""
+    if f.has("window"):
+        n = f.layers_with("window")
+        outside = f", and {f.in_layers(n)} those outside its {f.reach}"
+        within = f" and within the {f.reach}" if n == f.layers else f" (within the {f.reach})"
     return StopText(
         "Mask and softmax" if causal else "Softmax",
         (
-            "Keys after the query's own are masked; softmax makes the other scores shares that sum "
-            "to 1."
+            f"Keys after the query's own are masked{outside}; softmax makes the other scores "
+            "shares that sum to 1."
             if causal
             else "Softmax makes the scores shares that sum to 1."
         ),
@@ -111,7 +116,7 @@ def _softmax(f: TourFacts) -> StopText:
             if causal
             else "Every token may read every other one: the model does not write, it reads."
         ),
-        "a_j = exp(score_j) / Σ exp(score_i),  i ≤ own position"
+        f"a_j = exp(score_j) / Σ exp(score_i),  i ≤ own position{within}"
         if causal
         else "a_j = exp(score_j) / Σ exp(score_i)",
     )

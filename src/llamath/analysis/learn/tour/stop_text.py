@@ -72,6 +72,12 @@ class TourFacts(NamedTuple):
         return None if node is None else node.attributes.get(name)
 
     @property
+    def reach(self) -> str:
+        """What limits the keys of a query: a window, or a chunk."""
+        found = self.attribute("window", "window", "softmax")
+        return "window" if getattr(found, "chunk", None) is None else "chunk"
+
+    @property
     def has_scaled_inputs(self) -> bool:
         """Whether experts read x times their weights (Llama 4)."""
         moe = self.study.moe

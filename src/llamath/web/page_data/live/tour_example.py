@@ -49,10 +49,24 @@ def examples_of(tour: Tour, own: Sequence[Mapping[str, Any]] = ()) -> Mapping[st
     is_bundled = sum(map(is_bundled_example, own)) > len(own) / 2 if own else lacks <= _MAY_LACK
     found = {**worked, **bundled} if is_bundled else {**bundled, **worked}
     names = [x.name for x in tour.stops if x.name in found]
-    most = Counter(found[x]["in"] for x in names).most_common(1)
-    return {
-        x: {**found[x], "turn": "" if found[x]["in"] == most[0][0] else _ANOTHER} for x in names
-    }
+    return dict(_with_turns({x: found[x] for x in names}))
+
+
+def _with_turns(tables: Mapping[str, Table]) -> Iterator[tuple[str, Table]]:
+    """Yield the tables of stops, saying where one is of another model or layer than those before
+    it.
+    """
+    most = Counter(x["in"] for x in tables.values()).most_common(1)
+    last: int | None = None
+    for name, x in tables.items():
+        table = {key: y for key, y in x.items() if key != "layer"}
+        layer, turn = x.get("layer"), ""
+        if x["in"] != most[0][0]:
+            turn = _ANOTHER
+        elif layer is not None:
+            turn = _LAYER.format(layer, last) if last not in (None, layer) else ""
+            last = layer
+        yield name, {**table, "turn": turn}
 
 
 def is_bundled_example(stop: Mapping[str, Any]) -> bool:
@@ -66,6 +80,7 @@ def is_bundled_example(stop: Mapping[str, Any]) -> bool:
 
 _MAY_LACK = 1
 _ANOTHER = "another model, as that of the other stops has no such step"
+_LAYER = "layer {} of it, where the stop before was of layer {}"
 
 
 @cache

@@ -40,7 +40,8 @@ _SAYS = {
     "shared": "the shared expert reads the same x as the chosen ones, and both results are added",
     "next_layer": "what the branch returns is added to the stream that it has read",
     "parallel": "x already has the result of attention; that of the FFN is added to it",
-    "cache": "one row for each token so far; the next token adds a row and reads all of them",
+    "cache": "one row for each token so far; the next token adds a row, and reads those that the "
+    "mask leaves",
     "mixer_in": "each matrix reads the same x",
     "conv": "each channel mixes its number of this token with that of the token before",
     "mixer_out": "what was read from the state, on its way back into the stream",
@@ -138,6 +139,7 @@ def _table(model: str, stop: str, found: Mapping[str, Any]) -> Table:
         says = says or _HEADS["chunk" if kept.get("chunk") else stop].format_map(kept)
     return {
         "in": f"a tiny {model} of width 4",
+        "layer": found.get("layer"),
         "says": says,
         "columns": columns,
         "rows": [list(x) for x in cells],
