@@ -341,7 +341,7 @@ def test_dense_model_is_counted_as_a_mixture(tab: Any) -> None:
     assert "router" in tab.text_content(".layer-picture") and tab.locator("#experts").count() == 1
     assert [n for _, n in causes(tab)] == [mixture.parameters.total - 8_030_261_248]
     go_to(tab, "edit=sizes&sizes=E16.k2.K1")
-    tab.locator("#edit .dimension", has_text="experts of a token").locator("input").last.fill("4")
+    tab.locator("#edit .dimension", has_text="experts per token").locator("input").last.fill("4")
     wait_until_drawn(tab)
     assert tab.evaluate("location.hash") == "#sizes=E16.k4.K1&edit=sizes"
     own = {"num_local_experts": 16, "num_experts_per_tok": 4, "num_key_value_heads": 1}

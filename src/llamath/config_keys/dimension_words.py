@@ -21,7 +21,7 @@ LETTER_WORDS = {
     "Fd": "dense FFN size",
     "dense": "first dense layers",
     "E": "experts",
-    "k": "experts of a token",
+    "k": "experts per token",
     "S": "shared experts",
     "Z": "zero experts",
     # latent attention, and the choice of keys

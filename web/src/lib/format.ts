@@ -136,8 +136,8 @@ export const inWords = (list: readonly string[]): string =>
 /** The name of a control: begins with the words that are read on it, then says the rest. */
 export function nameWith(shown: readonly string[], rest: string): string {
 	const words = shown.join(" ");
-	const first = `${shown[0] ?? ""}: `;
-	return !words || rest.includes(words)
+	const first = `${shown[0]}: `;
+	return rest.includes(words)
 		? rest
 		: `${words}: ${rest.startsWith(first) ? rest.slice(first.length) : rest}`;
 }

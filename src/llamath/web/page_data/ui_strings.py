@@ -16,7 +16,7 @@ _SETTINGS = {
     "kv_block": "kv_block: elements per block of the KV cache",
     "kv_bytes": "kv_bytes: bytes per block of the KV cache",
     "conv_bytes": "conv_bytes: bytes per element of a convolution's state",
-    "k": "k: experts of a token",
+    "k": "k: experts per token",
     "TP": "TP: tensor-parallel ranks",
     "DP_weights": "DP_weights: data-parallel ranks over which ZeRO shards the weights",
     "DP_gradients": "DP_gradients: data-parallel ranks over which ZeRO shards the gradients",

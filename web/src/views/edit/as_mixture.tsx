@@ -24,7 +24,7 @@ export function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixtur
 	return (
 		<div data-part="mixture">
 			<h3>
-				{String(E)} experts in the place of each FFN, {String(k)} used by a token
+				{String(E)} experts in the place of each FFN, {String(k)} for a token
 			</h3>
 			<Total result={result} values={dimensions.values} />
 			<table class="mixture-layer">

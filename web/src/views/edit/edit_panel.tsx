@@ -298,7 +298,7 @@ function Questions({
 					aria-expanded={isPlain}
 					onClick={() => setPlain(!isPlain)}
 				>
-					multi-head attention’s cache
+					multi-head attention's cache
 				</button>
 			)}
 			<WindowQuestions edited={edited} />

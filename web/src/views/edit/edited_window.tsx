@@ -71,7 +71,7 @@ export function WindowNote({ edited }: { edited: Edited }) {
 	return (
 		<p class="edit-note" data-part="window">
 			A window changes no weight.{" "}
-			{window.now === window.most && "Layers named local then see all tokens. "}
+			{window.now === window.most && "Local layers then see all tokens. "}
 			{changed.map(
 				([name, own, now]) => own !== now && ` ${name}: ${now}, where it was ${own}.`,
 			)}
