@@ -151,7 +151,7 @@ def test_shares_of_keys_are_those_of_the_engine(stop: str) -> None:
         rows = table["rows"]
         texts = {"softmax": rows[-1][1:], "mix": [y[1] for y in rows[:-1]]}
         shown = [
-            0 if y == "masked" else float(y.strip("<%"))
+            0 if y == "masked" else float(y.strip("<>%"))
             for y in texts.get(stop, [z[-1] for z in rows])
         ]
         assert shown[: len(IDS)] == pytest.approx([100 * y for y in first], abs=0.6), model
@@ -206,7 +206,7 @@ def test_a_model_of_experts_tells_one_story() -> None:
     assert numbers["mix"]["all: y"][1:] == numbers["attention_out"]["y"][:2]
     shares = [x[-1] for x in found["scores"]["rows"]]
     assert shares == list(numbers["softmax"]["token 2"]) == [x[1] for x in found["mix"]["rows"]][:3]
-    best = max(range(4), key=lambda i: float(found["next_token"]["rows"][i][1].strip("<%")))
+    best = max(range(4), key=lambda i: float(found["next_token"]["rows"][i][1].strip("<>%")))
     assert found["logits"]["rows"][-1][1 + best] == "1.81"
     (x,) = {tuple(y["rows"][0]) for y in (found["experts"], found["shared"])}
     assert x[0] == "x"
