@@ -356,9 +356,9 @@ def test_models_are_named_above_their_costs(browser: Any, tmp_path: Path) -> Non
 def test_embedding_maps_the_vocabulary_to_the_width(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_of("llama-2-7b", "llama-3-8b"), "#view=a", width=1440) as tab:
         go_to(tab, "#view=a&layer=embedding&shapes=numbers")
-        assert "32,000 →4,096" in tab.text_content(".plate-panel")
+        assert "32,000 → 4,096" in tab.text_content(".plate-panel")
         go_to(tab, "#view=a&layer=head&shapes=numbers")
-        assert "4,096 →32,000" in tab.text_content(".plate-panel")
+        assert "4,096 → 32,000" in tab.text_content(".plate-panel")
         go_to(tab, "#view=difference&section=shapes")
         table = tab.locator("#aligned tr", has_text="embed.weight")
         assert table.text_content().count("→ 4,096") == 2
