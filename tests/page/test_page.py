@@ -232,12 +232,15 @@ PAIRS = [
 
 
 def test_exported_page_is_small(request: pytest.FixtureRequest) -> None:
-    """The budget of a page, and of one with two models, as a file and as a web server sends it."""
+    """The budget of a page, and of one with two models, as a file and as a web server sends it.
+
+    Places of a template are numbered as they are made: what a process has kept moves some bytes.
+    """
     pairs = PAIRS if request.config.getoption("--all") else PAIRS[:1]
     for slugs, most, most_sent in (
-        ("llama-3-8b", 633_800, 282_900),
-        ("deepseek-v3", 661_900, 302_900),
-        *((x, 813_200, 403_000) for x in pairs),
+        ("llama-3-8b", 633_900, 283_000),
+        ("deepseek-v3", 662_100, 303_100),
+        *((x, 813_400, 403_200) for x in pairs),
     ):
         page = page_of(*slugs.split()).encode()
         assert len(page) <= most, slugs

@@ -165,7 +165,7 @@ def _control_tokens(tokenizer: Tokenizer) -> dict[str, _ControlToken]:
 
 
 class QuestionFrame(NamedTuple):
-    """What a template writes around the only question of a conversation."""
+    """The texts of a template before and after the only question of a conversation."""
 
     before: str
     after: str
@@ -173,7 +173,7 @@ class QuestionFrame(NamedTuple):
 
 
 def question_frame(form: Prompting) -> QuestionFrame | None:
-    """Return what stands around a question, whatever it says; None if the template changes it."""
+    """Return the texts around any question; None if the template changes the question."""
     frames = {_frame_of(form, x) for x in (f" {_PROBE}?\n", f"\n\t{_PROBE}  {_PROBE} ")}
     frame = frames.pop()
     return None if frames or frame is None else frame

@@ -124,6 +124,10 @@ def released_expert_type(config: Mapping[str, Any]) -> str:
     return "MXFP4" if recipe is not None and recipe.method == "mxfp4" else ""
 
 
+_MAX_KEPT = 64
+"""The formats in which a tree keeps its weights."""
+
+
 def weight_storage(
     tree: Decoder,
     packer: WeightFormat,
@@ -141,6 +145,8 @@ def weight_storage(
     # of names that it keeps; where numbers are marked, bytes have their expressions
     key = (packer, naming, imatrix, id(names), is_marking())
     if key not in kept:
+        if len(kept) == _MAX_KEPT:  # a word may name a format with groups of any size
+            kept.clear()
         kept[key] = (gguf, names), _find_storage(tree, packer, gguf, imatrix, names)
     return kept[key][1]
 

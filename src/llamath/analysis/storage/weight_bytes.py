@@ -90,6 +90,11 @@ class WeightStorage(Record):
         """The bytes of one element of each weight, by pattern, scales included, on average over
         the layers.
         """
+        return {x: Fraction(size, n or 1) for x, (size, n) in self.sizes_by_pattern.items()}
+
+    @property
+    def sizes_by_pattern(self) -> dict[str, tuple[int, int]]:
+        """Pattern → (bytes, elements) of all copies of each weight."""
         sizes: dict[str, tuple[int, int]] = {}
         for x in self.weights:
             size, n = sizes.get(x.leaf.pattern, (0, 0))
@@ -97,7 +102,7 @@ class WeightStorage(Record):
                 size + x.total,
                 n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
             )
-        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
+        return sizes
 
     @property
     def formulas(self) -> dict[str, str]:

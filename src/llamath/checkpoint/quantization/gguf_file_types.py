@@ -13,7 +13,6 @@ more, because such a matrix now counts as one of v.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 from ..formats.dtypes import DTYPES
@@ -69,40 +68,32 @@ grouped-query attention."""
 
 
 class GGUFTensor:
-    """A tensor with its shape, outermost dimension first; `layer` is −1 outside the layers. What
-    the rules of all file types ask of it is found once.
+    """A tensor with its shape, outermost dimension first, and its properties for the rules of all
+    file types; `layer` is −1 outside the layers.
     """
+
+    __slots__ = ("is_expert_stack", "is_quantized", "layer", "name", "ndim", "role", "shape")
 
     def __init__(self, name: str, shape: tuple[int, ...], layer: int = -1) -> None:
         self.name, self.shape, self.layer = name, shape, layer
-
-    @cached_property
-    def ndim(self) -> int:
-        """Number of dimensions in ggml, without outermost ones of length 1."""
-        return len(self.shape) - next(
-            (i for i, x in enumerate(self.shape) if x > 1), len(self.shape) - 1
-        )
-
-    @cached_property
-    def role(self) -> str:
-        """Its role in the rules."""
-        if self.name in ("output.weight", "token_embd.weight", "per_layer_token_embd.weight"):
-            return "head" if self.name == "output.weight" else "embed"
-        return next((part for piece, part in _ROLES.items() if piece in self.name), "")
-
-    @cached_property
-    def is_expert_stack(self) -> bool:
-        """Whether it holds the matrices of all experts of a layer."""
-        return self.ndim == 3 and self.name.endswith("_exps.weight")
-
-    @cached_property
-    def is_quantized(self) -> bool:
-        """Whether llama.cpp quantizes it."""
-        return (
+        # in ggml: without outermost dimensions of length 1
+        self.ndim = len(shape) - next((i for i, x in enumerate(shape) if x > 1), len(shape) - 1)
+        self.role = _role(name)
+        # the matrices of all experts of a layer
+        self.is_expert_stack = self.ndim == 3 and name.endswith("_exps.weight")
+        # whether llama.cpp quantizes it
+        self.is_quantized = (
             self.ndim > 1
-            and self.name.endswith("weight")
-            and not any(x in self.name for x in _NEVER_QUANTIZED)
+            and name.endswith("weight")
+            and not any(x in name for x in _NEVER_QUANTIZED)
         )
+
+
+def _role(name: str) -> str:
+    """Return the role of a tensor in the rules; empty if it has none."""
+    if name in ("output.weight", "token_embd.weight", "per_layer_token_embd.weight"):
+        return "head" if name == "output.weight" else "embed"
+    return next((part for piece, part in _ROLES.items() if piece in name), "")
 
 
 class ModelTraits(NamedTuple):

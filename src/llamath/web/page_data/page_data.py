@@ -238,7 +238,7 @@ def _encoded(
         name: changes_between({x: encoded[x] for x in y}, template.pop(name))
         for name, y in others.items()
     }
-    # variants change what these ask, and stand beside them: compression looks back 32 kB
+    # the variants repeat texts of the tour and the quiz: compression looks back 32 kB
     first = {x: encoded[x] for x in ("tour", "quiz")}
     return first | {"variants": changes} | encoded | template
 

@@ -192,10 +192,10 @@ def _cache(f: TourFacts) -> StopText:
     if full and int(size):
         rows = ((x.layers, total(x.rows), x.tokens(full)) for x in f.study.caches if x.rows)
         kept = product((BF16_BYTES, total(map(product, rows))))
-        grows_not = any(x.state or x.conv_state for x in f.study.caches)
-        besides = ", besides the states, which do not grow" if grows_not else ""
+        has_states = any(x.state or x.conv_state for x in f.study.caches)
+        states = ", without the states, which do not grow" if has_states else ""
         whole = (
-            f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}{besides}."
+            f" A text as long as the context, {full:,} tokens, keeps {short_bytes(kept)}{states}."
         )
     windows = [x for x in f.study.caches if x.rows and x.window is not None]
     dropped = ""

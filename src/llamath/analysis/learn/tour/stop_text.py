@@ -73,7 +73,7 @@ class TourFacts(NamedTuple):
 
     @property
     def reach(self) -> str:
-        """What limits the keys of a query: a window, or a chunk."""
+        """The limit on the keys of a query: a window, or a chunk."""
         found = self.attribute("window", "window", "softmax")
         return "window" if getattr(found, "chunk", None) is None else "chunk"
 

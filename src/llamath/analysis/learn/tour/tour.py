@@ -374,8 +374,8 @@ _WITHOUT_LINES = {"view", "sum", "multiply", "ids"}
 def _class_lines(
     lines: Sequence[FileLine], here: Sequence[Placed], patterns: set[str]
 ) -> list[int]:
-    """Return the lines in the first class that has weights of the stop, or else in one whose
-    weights stand beside the results of its steps: many classes act, add and multiply.
+    """Return the lines in one class: the first that has weights of the stop, else one whose weights
+    have the same parent as a result of its steps. Many classes act, add and multiply.
     """
     operations = {
         x.node.op.name
@@ -387,18 +387,18 @@ def _class_lines(
         for i, x in enumerate(lines)
         if patterns.intersection(x.weights) or operations.intersection(x.operations)
     ]
-    beside = _classes_beside(lines, here)
+    siblings = _sibling_classes(lines, here)
     own = (
         [i for i in chosen if patterns.intersection(lines[i].weights)]
-        or [i for i in chosen if lines[i].block in beside]
+        or [i for i in chosen if lines[i].block in siblings]
         or chosen
     )
     first = next((lines[i].block for i in own), "")
     return [i for i in chosen if lines[i].block == first]
 
 
-def _classes_beside(lines: Iterable[FileLine], here: Iterable[Placed]) -> set[str]:
-    """Return the classes with a weight whose path has the same parent as a result."""
+def _sibling_classes(lines: Iterable[FileLine], here: Iterable[Placed]) -> set[str]:
+    """Return the classes with a weight whose path has the same parent as the result of a step."""
     parents = {
         ".".join(
             [f"layers.{LETTERS[0]}"] * (x.stage.name == "layers") + [*x.step.name.split(".")[:-1]]

@@ -537,14 +537,7 @@ class TrainingJob:
             return {
                 x.leaf.pattern: (x.bytes, as_number(x.leaf.weight.size)) for x in storage.weights
             }
-        sizes: dict[str, tuple[int, int]] = {}
-        for x in storage.weights:
-            size, n = sizes.get(x.leaf.pattern, (0, 0))
-            sizes[x.leaf.pattern] = (
-                size + x.total,
-                n + as_number(x.leaf.weight.size) * as_number(x.leaf.copies),
-            )
-        return sizes
+        return storage.sizes_by_pattern
 
     def persistent_state(self, stage: PipelineStage) -> PersistentState:
         """Return the weights that a GPU of this stage stores and trains."""
