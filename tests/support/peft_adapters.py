@@ -66,6 +66,18 @@ def qwen3_moe() -> Any:
     return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**sizes, **more))
 
 
+def mixtral() -> Any:
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    more = {"num_local_experts": 4, "num_experts_per_tok": 2, "vocab_size": 50}
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, **more))
+
+
 def gpt_oss() -> Any:
     sizes = {
         "hidden_size": 16,
@@ -131,6 +143,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         lora(target_modules=["q_proj"], target_parameters=EXPERTS[1:]),
     ),
     "transposed experts": (gpt_oss, lora(target_modules=[], target_parameters=EXPERTS)),
+    "experts and router by their old names": (qwen3_moe, lora(target_modules="all-linear")),
+    "old names of Mixtral": (mixtral, lora(target_modules=["q_proj", "gate", "w1", "w2", "w3"])),
     "router": (qwen3_moe, lora(target_modules=[], target_parameters=["mlp.gate.weight"])),
     "IA³": (
         llama,

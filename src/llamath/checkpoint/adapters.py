@@ -10,37 +10,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from ..utils.dotted_names import DottedNames
 from ..utils.errors import Call, ConfigError, FormatError, LlamathError, Name, safe
-from ..utils.linear_regex import LinearRegex, PatternList
+from ..utils.linear_regex import PatternList
 from ..utils.record_type import Record
 from .formats.choose_files import ADAPTER_FILES
 from .formats.folder_kind import ADAPTER_CONFIG
 from .formats.manifest import Manifest, Tensor
+from .naming.peft_targets import PeftTargets
 from .open import OpenedCheckpoint, open_checkpoint, read_config_file
 
 Keys = Mapping[str, Any]
 PEFT_PREFIX = "base_model.model."
-_EXPERT_PARAMETERS = (
-    *(
-        "gate_up_proj",
-        "gate_up_proj_bias",
-        "gate_proj",
-        "w1",
-        "up_proj",
-        "w3",
-        "down_proj",
-        "w2",
-        "down_proj_bias",
-    ),
-    *("input_linear", "output_linear", "weight", "bias"),
-)
-"""Parameters of experts' modules in the order in which transformers defines them, and in which
-peft nests adapters of one module."""
 _SUFFIXES = {
     ".lora_A.weight": "A",
     ".lora_B.weight": "B",
@@ -281,41 +266,6 @@ def read_adapter(manifest: Manifest, config: Keys, name: str = "adapter") -> Ada
 # peft
 
 
-class ModulePatterns:
-    """Names or a regular expression that select modules, with peft's rules."""
-
-    def __init__(self, names: object, where: str) -> None:
-        self.names: tuple[str, ...] = ()
-        self.regex: LinearRegex | None = None
-        if isinstance(names, str):
-            self.regex = LinearRegex(names, lambda problem: ConfigError(f"{where}: {problem}"))
-        elif names is not None:
-            self.names = parse_names(names, where)
-        self._exact = frozenset(self.names)
-        self._ends = DottedNames(self.names, from_end=True)
-
-    def names_whole(self, module: str) -> bool:
-        """Whether the whole name of a module is listed; such a module is selected in any layer."""
-        return module in self._exact
-
-    def matches(self, module: str) -> bool:
-        """Whether a module is selected: by its whole name, by its end, or by the regular
-        expression.
-        """
-        return (
-            any(True for _ in self._ends.along(module))
-            if self.regex is None
-            else self.regex.fullmatch(module)
-        )
-
-
-def parse_names(value: object, where: str) -> tuple[str, ...]:
-    """Return a list of names; raise for any other value."""
-    if isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value):
-        return tuple(value)
-    raise ConfigError(f"{where} should be a list of names, found {safe(repr(value), 60)}")
-
-
 class ValuePattern:
     """`rank_pattern` or `alpha_pattern`: regular expressions for the ends of modules' names →
     values.
@@ -404,9 +354,7 @@ def _read_peft(manifest: Manifest, config: Keys, name: str, where: str) -> Adapt
     targets: list[AdapterTarget] = []
     incomplete: list[str] = []
     sizes = LoraSizes(config, where) if method == "LORA" else None
-    parameters = _TargetParameters(
-        parse_names(config.get("target_parameters") or (), f"{where}: target_parameters")
-    )
+    selected = PeftTargets(config, where)
     indices = _TokenIndices(config, where)
     depths: dict[str, int] = {}
     for module, depth in parts:
@@ -426,7 +374,7 @@ def _read_peft(manifest: Manifest, config: Keys, name: str, where: str) -> Adapt
                     module,
                     roles,
                     sizes,
-                    _adapted_parameter(module, depth, depths[module], parameters, where),
+                    selected.adapted_parameter(module, depth, depths[module]),
                 )
             )
         elif "ia3" in roles:
@@ -510,53 +458,6 @@ def _group_peft(
         else:
             roles[role] = x
     return parts, unread
-
-
-class _TargetParameters:
-    """The names in `target_parameters`: of a parameter in any module, or of one in the modules
-    whose names end as it says.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._anywhere = frozenset(x for x in names if "." not in x)
-        paths: dict[str, set[str]] = {}
-        for path, dot, parameter in (x.rpartition(".") for x in names):
-            if dot:
-                paths.setdefault(path, set()).add(parameter)
-        self._parameters = [*paths.values()]
-        self._ends = DottedNames(paths, from_end=True)
-
-    def of(self, module: str) -> frozenset[str]:
-        """Return the parameters of a module that are named."""
-        return self._anywhere.union(*(self._parameters[i] for i in self._ends.along(module)))
-
-
-def _adapted_parameter(
-    module: str, depth: int, deepest: int, targets: _TargetParameters, where: str
-) -> str:
-    """Return the parameter of a module that `target_parameters` names, or an empty string for an
-    adapter of the module itself.
-
-    Adapters of several parameters of one module are nested, the first parameter innermost.
-    """
-    names = targets.of(module)
-    if not names:
-        if depth:
-            raise ConfigError(
-                f"{where}: target_parameters names no parameter of {safe(module)}, "
-                "which has nested adapters"
-            )
-        return ""
-    if len(names) == 1 and not deepest:
-        return next(iter(names))
-    known = [x for x in _EXPERT_PARAMETERS if x in names]
-    if len(known) != len(names) or deepest >= len(known):
-        found = f"{deepest + 1} adapters for {', '.join(safe(x, 40) for x in sorted(names))}"
-        raise ConfigError(
-            f"{where}: expected one adapter for each of target_parameters in "
-            f"{safe(module)}, found {found}"
-        )
-    return known[deepest - depth]
 
 
 def _peft_update(

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....checkpoint.adapters import (
     PEFT_PREFIX,
     Adapter,
     AdapterTarget,
-    ModulePatterns,
     ValuePattern,
-    parse_names,
 )
 from ....checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
+from ....checkpoint.naming.peft_targets import ModulePatterns, PeftTargets
 from ....checkpoint.naming.scheme import Scheme, fused_scheme
 from ....checkpoint.open import (
     OpenedCheckpoint,
@@ -35,7 +34,7 @@ from ....loading import Source, load_family
 from ....model import FamilyModel
 from ....utils.access import may_read
 from ....utils.dotted_names import DottedNames
-from ....utils.errors import Call, ConfigError, FormatError, Name, UnknownModel, nearest, safe
+from ....utils.errors import Call, FormatError, Name, UnknownModel, nearest, safe
 from ....utils.linear_regex import PatternList
 from ....utils.number_format import format_count, format_list
 from ....utils.record_type import Record
@@ -44,7 +43,6 @@ from ..verify.structure_report import StructureReport
 from ..verify.verify_tensors import Finding, summarize_names
 
 Shape = tuple[int, ...]
-_ALL_LINEAR = "all-linear"
 _NEW_HEADS = {
     "SEQ_CLS": ("classifier", "score"),
     "TOKEN_CLS": ("classifier", "score"),
@@ -726,24 +724,9 @@ def selected_modules(config: Mapping[str, Any], base: BaseModel, where: str) -> 
     """Return the linear layers and embeddings of a base model that the configuration of an
     adapter selects, by peft's rules.
     """
-    targets = config.get("target_modules")
-    is_all = isinstance(targets, str) and targets.lower() == _ALL_LINEAR
-    named = ModulePatterns(None if is_all else targets, f"{where}: target_modules")
-    matches: Callable[[str], bool] = base.is_inner_linear if is_all else named.matches
-    excluded = ModulePatterns(config.get("exclude_modules"), f"{where}: exclude_modules")
-    patterns = (rf"((^|.*\.){x}($|\..*)).*" for x in _saved_modules(config, where))
-    saved = PatternList(
-        patterns, lambda problem: ConfigError(f"{where}: modules_to_save: {problem}")
-    )
-    in_layers = _LayerFilter(config, where)
-    return {
-        name
-        for name in base.modules
-        if matches(name)
-        and not excluded.matches(name)
-        and (named.names_whole(name) or in_layers.has(name))
-        and not saved.full_matches(name)
-    }
+    targets = PeftTargets(config, where)
+    chosen = base.is_inner_linear if targets.is_all_linear else targets.names_module
+    return {name for name in base.modules if chosen(name) and targets.allows(name)}
 
 
 def _peft_selection(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
@@ -752,29 +735,26 @@ def _peft_selection(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
     """
     config, modules = adapter.config, base.modules
     where = f"{safe(adapter.name)}: adapter_config.json"
-    targets = config.get("target_modules")
-    if not isinstance(targets, str) or targets.lower() != _ALL_LINEAR:
+    targets = PeftTargets(config, where)
+    if not targets.is_all_linear:
         is_by_layer = adapter.method in ("lora", "dora", "ia3")
-        patterns = ModulePatterns(targets, f"{where}: target_modules")
         yield from _useless_targets(
-            patterns, modules if is_by_layer else {x.rpartition(".")[0] for x in base.weights}, base
+            targets.modules, modules if is_by_layer else set(map(_module_of, base.weights)), base
         )
     selected = selected_modules(config, base, where)
-    yield from _LayerFilter(config, where).findings(base)
+    yield from _missing_layers(targets, base)
     yield from _unmatched_patterns(adapter, where)
-    yield from _useless_parameters(config, base)
-    yield from _useless_saved(adapter, _saved_modules(config, where), base)
+    yield from _useless_parameters(targets.parameters, base)
+    yield from _useless_saved(adapter, targets.saved, base)
     if adapter.unsupported:
         return
-    parameters = [str(x) for x in config.get("target_parameters") or ()]
     kinds = (
         {"rows"}
         if adapter.method == "trainable_tokens"
         else {"linear", "embedding", "experts", "scaling"}
     )
     present = {x.module for x in adapter.targets if x.kind in kinds and x.name in base.weights}
-    ends = DottedNames(parameters, from_end=True)
-    by_parameter = {x.module for x in adapter.targets if any(True for _ in ends.along(x.name))}
+    by_parameter = {x.module for x in adapter.targets if targets.names_parameter(x.name)}
     uncertain = {name for name in modules if modules[name].part in ("router", "expert")}
     if missing := sorted(selected - present - uncertain):
         message = (
@@ -850,69 +830,15 @@ def _without_name(ends: Sequence[str], names: Iterable[str]) -> list[str]:
     return [x for x in ends if x not in kept]
 
 
-def _saved_modules(config: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    return parse_names(config.get("modules_to_save") or (), f"{where}: modules_to_save")
-
-
-class _LayerFilter:
-    """`layers_to_transform` and `layers_pattern`: the layers in which modules are selected."""
-
-    def __init__(self, config: Mapping[str, Any], where: str) -> None:
-        layers = config.get("layers_to_transform")
-        numbers = [layers] if type(layers) is int else layers or []
-        if not isinstance(numbers, list) or not all(type(x) is int for x in numbers):
-            raise ConfigError(
-                f"{where}: layers_to_transform should be a list of numbers, found "
-                f"{safe(repr(layers), 60)}"
-            )
-        self.layers = (
-            None
-            if isinstance(config.get("target_modules"), str) or not numbers
-            else frozenset(numbers)
+def _missing_layers(targets: PeftTargets, base: BaseModel) -> Iterator[Finding]:
+    """Yield a finding about layers that the base model does not have."""
+    layers = targets.layers.layers
+    if layers and base.layers and (beyond := sorted(x for x in layers if x >= base.layers)):
+        message = (
+            f"layers_to_transform names {format_list(map(str, beyond), 4)}; "
+            f"{base.name} has layers 0–{base.layers - 1}"
         )
-        patterns = config.get("layers_pattern") or ()
-        names = (
-            (patterns,)
-            if isinstance(patterns, str)
-            else parse_names(patterns, f"{where}: layers_pattern")
-        )
-        self._has_patterns = bool(names)
-        self._patterns = PatternList(
-            (rf"(.*?\.)?({x})" for x in names),
-            lambda problem: ConfigError(f"{where}: layers_pattern: {problem}"),
-        )
-
-    def has(self, module: str) -> bool:
-        """Whether a module is in one of the layers."""
-        return self.layers is None or self._layer(module) in self.layers
-
-    def _layer(self, module: str) -> int | None:
-        """Return the number of its layer, which follows `layers_pattern`, or any name inside
-        another.
-        """
-        parts = module.split(".")
-        is_before = (
-            self._patterns.match_parents(module)
-            if self._has_patterns
-            else (i > 0 for i in range(len(parts)))
-        )
-        for part, matched in zip(parts[1:-1], is_before, strict=False):
-            if matched and part.isdecimal() and len(part) < 10:
-                return int(part)
-        return None
-
-    def findings(self, base: BaseModel) -> Iterator[Finding]:
-        """Yield a finding about layers that the base model does not have."""
-        if (
-            self.layers
-            and base.layers
-            and (beyond := sorted(x for x in self.layers if x >= base.layers))
-        ):
-            message = (
-                f"layers_to_transform names {format_list(map(str, beyond), 4)}; "
-                f"{base.name} has layers 0–{base.layers - 1}"
-            )
-            yield Finding(code="layers", severity="error", message=message)
+        yield Finding(code="layers", severity="error", message=message)
 
 
 def _unmatched_patterns(adapter: Adapter, where: str) -> Iterator[Finding]:
@@ -932,8 +858,8 @@ def _unmatched_patterns(adapter: Adapter, where: str) -> Iterator[Finding]:
             )
 
 
-def _useless_parameters(config: Mapping[str, Any], base: BaseModel) -> Iterator[Finding]:
-    for name in _without_name([*map(str, config.get("target_parameters") or ())], base.weights):
+def _useless_parameters(names: Sequence[str], base: BaseModel) -> Iterator[Finding]:
+    for name in _without_name(names, base.weights):
         message = (
             f"target_parameters names {safe(repr(name), 80)}, which matches no parameter "
             f"of {base.name}"
