@@ -445,8 +445,8 @@ def training_memory(
         awq, gptq, mxfp4, q4_k_m, iq3_xs, …
     context: Tokens of each sequence: 8192, 128k, max.
     batch: Sequences on each GPU.
-    lora: Train adapters only; targets are also attention, mlp, all: r=16, targets=q,v, saved=embed,
-        dtype=bf16.
+    lora: Train adapters only; targets are also attention, mlp, all, all-linear: r=16, targets=q,v,
+        saved=embed, dtype=bf16.
     layout: Training over GPUs; of several GPUs all, with ZeRO-3, or copies for adapters: tp=8,
         pp=4, dp=16, zero=3, cp, ep, etp, interleave, microbatches, sp.
     training: Settings of a training step with batch sequences on each GPU: optimizer=adamw8bit,

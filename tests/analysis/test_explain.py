@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.size.training.lora_adapters import build_adapters
+from llamath.analysis.size.training.lora_adapters import build_adapters, module_names
 from llamath.analysis.storage.parallel_layout import pipeline_stages, weight_shards
 from llamath.analysis.understand.explain import MIN_BITS_SAVED, Candidate, explain_number
 from llamath.analysis.understand.explain.explain_base import BaseModel
@@ -219,7 +219,7 @@ def test_every_candidate_sums_to_the_number(slug: str) -> None:
     model = llamath.load(slug)
     number = (
         model.parameters.total
-        + build_adapters(model.tree, 16, ["all", "lm_head"], model.family.hf).parameters
+        + build_adapters(model.tree, 16, ["all", "lm_head"], module_names(model)).parameters
     )
     report = explain_within(slug, number)
     assert report and all(x.exact and sum(y.value for y in x.terms) == number for x in report)
@@ -251,7 +251,7 @@ def test_random_changes_are_recovered(
     done = one if rank else one | other
     model = llamath.load("llama-3.2-1b", changes=done)
     number = model.parameters.total + (
-        build_adapters(model.tree, rank, targets, model.family.hf).parameters if rank else 0
+        build_adapters(model.tree, rank, targets, module_names(model)).parameters if rank else 0
     )
     report = explain_within("llama-3.2-1b", number)
     assert any(x.exact for x in report), (done, rank, targets)

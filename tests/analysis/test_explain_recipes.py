@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.size.training.lora_adapters import build_adapters
+from llamath.analysis.size.training.lora_adapters import build_adapters, module_names
 from llamath.analysis.understand.explain import explain_number
 from llamath.analysis.understand.explain.explain_base import BaseModel
 from llamath.analysis.understand.explain.explanation import (
@@ -440,7 +440,7 @@ def test_wrong_explanations_of_random_adapters_are_guesses(
         model = llamath.load(slug)
         number = (
             model.parameters.total
-            + build_adapters(model.tree, rank, [targets], model.family.hf).parameters
+            + build_adapters(model.tree, rank, [targets], module_names(model)).parameters
         )
         report = explain_number(number, [x for x in bases if number < 4 * x.total], models, known)
         first = next(x for x in report.candidates if x.exact)

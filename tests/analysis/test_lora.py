@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ import llamath
 from llamath.analysis.size.training.lora_adapters import (
     build_adapters,
     list_matrices,
+    module_names,
     split_targets,
 )
 from llamath.core.tree import fold
@@ -24,7 +28,7 @@ def trainable_parameters(
     slug: str, rank: int, targets: list[str], saved: list[str] | None = None
 ) -> int:
     model = llamath.load(slug)
-    return build_adapters(model.tree, rank, targets, model.family.hf, saved or ()).parameters
+    return build_adapters(model.tree, rank, targets, module_names(model), saved or ()).parameters
 
 
 @pytest.mark.parametrize(
@@ -70,12 +74,13 @@ def test_target_names_are_equivalent(a: list[str], b: list[str]) -> None:
 def test_fused_matrices_get_one_adapter() -> None:
     gpt2 = llamath.load("gpt2")
     d, L = 768, 12
-    assert build_adapters(gpt2.tree, 1, ["attention"], gpt2.family.hf).parameters == L * (
+    assert build_adapters(gpt2.tree, 1, ["attention"], module_names(gpt2)).parameters == L * (
         d + 3 * d + 2 * d
     )
-    assert build_adapters(gpt2.tree, 1, ["q", "v"], gpt2.family.hf).parameters == L * 4 * d
+    assert build_adapters(gpt2.tree, 1, ["q", "v"], module_names(gpt2)).parameters == L * 4 * d
     assert (
-        build_adapters(gpt2.tree, 1, ["q", "c_attn", "v"], gpt2.family.hf).parameters == L * 4 * d
+        build_adapters(gpt2.tree, 1, ["q", "c_attn", "v"], module_names(gpt2)).parameters
+        == L * 4 * d
     )
     assert build_adapters(gpt2.tree, 1, ["attention"]).parameters == L * 8 * d
 
@@ -128,6 +133,79 @@ def test_stored_matrices_have_the_same_size(slug: str) -> None:
     ours, theirs = list_matrices(model.tree), list_matrices(model.tree, model.family.hf)
     assert sum(x.elements * x.copies for x in ours) == sum(x.elements * x.copies for x in theirs)
     assert {path for x in ours for path in x.paths} == {path for x in theirs for path in x.paths}
+
+
+MIXTURES = {
+    path.stem: next(x for x in configs.values() if "expert" in json.dumps(x))
+    for path in sorted(TINY.glob("*.json"))
+    if "expert" in json.dumps(configs := json.loads(path.read_text()))
+}
+"""A tiny configuration of each family of mixtures of experts."""
+
+
+def peft_parameters(config: dict[str, Any], **options: Any) -> int | None:
+    """What peft trains in transformers' model; None if it refuses to."""
+    torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
+    transformers = pytest.importorskip("transformers")
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(**config)
+        )
+        try:
+            adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, **options))
+        except ValueError:
+            return None
+    return sum(x.numel() for x in adapted.parameters() if x.requires_grad)
+
+
+def test_targets_of_mixtures_are_those_of_peft() -> None:
+    refused, compared = set(), 0
+    for name, config in MIXTURES.items():
+        model = llamath.load(config)
+        for targets, option in ((["all-linear"], "all-linear"), (SEVEN, SEVEN)):
+            try:
+                ours = build_adapters(model.tree, 4, targets, module_names(model)).parameters
+            except llamath.LlamathError:
+                assert targets is SEVEN  # peft ignores names that no module has
+                continue
+            theirs = peft_parameters(config, target_modules=option)
+            compared += 1
+            if theirs is None:
+                refused.add(name)
+            else:
+                assert ours == theirs, (name, targets)
+    assert refused == {"nemotron_h"}  # peft adapts no projection of Mamba's outputs
+    assert compared > len(MIXTURES)
+
+
+def test_names_of_experts_are_those_of_peft() -> None:
+    config = json.loads((TINY / "qwen3_moe.json").read_text())["plain"]
+    model = llamath.load(config)
+
+    def ours(*targets: str) -> int:
+        return build_adapters(model.tree, 4, targets, module_names(model)).parameters
+
+    for old in (["gate"], ["down_proj", "q_proj"], ["gate_proj", "up_proj"]):
+        assert ours(*old) == peft_parameters(config, target_modules=old)
+    for new in (["gate_up_proj"], ["mlp.experts.down_proj"]):
+        assert ours(*new) == peft_parameters(config, target_modules=[], target_parameters=new)
+    assert peft_parameters(config, target_modules=["up_proj"]) is None
+    with pytest.raises(llamath.LlamathError, match="up_proj alone is none of peft's") as error:
+        ours("up_proj")
+    assert "give gate_proj, too, or gate_up_proj" in str(error.value.hint)
+
+
+def test_types_whose_targets_peft_renames_are_those_of_transformers() -> None:
+    from llamath.families.registry import FAMILIES, find_family
+
+    mapping = pytest.importorskip("transformers.conversion_mapping")._MODEL_TO_CONVERSION_PATTERN
+    theirs = {x for x, kind in mapping.items() if kind in ("mixtral", "qwen2_moe")} | {"mixtral"}
+    for kind in theirs:
+        # others are whole multimodal models, or none that llamath knows
+        with suppress(llamath.LlamathError):
+            assert kind in find_family(kind).renames_experts, kind
+    assert {x for family in FAMILIES.values() for x in family.renames_experts} <= theirs
 
 
 @given(st.integers(1, 512), st.integers(1, 512))

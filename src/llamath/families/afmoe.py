@@ -28,7 +28,13 @@ NAMES = HF.with_changes(
 NAMES_GGUF = GGUF.with_changes(inside={"attn.gate": "attn_gate"})
 
 
-@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="afmoe", causal_class="AfmoeForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=NAMES_GGUF,
+    gguf_arch="afmoe",
+    causal_class="AfmoeForCausalLM",
+    renames_experts="afmoe",
+)
 def afmoe(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

@@ -19,7 +19,7 @@ TYPES = ("sliding_attention", "full_attention")
 _NTH = any_name("sliding_window_pattern")
 
 
-@family(hf=HF, causal_class="Cohere2MoeForCausalLM")
+@family(hf=HF, causal_class="Cohere2MoeForCausalLM", renames_experts="cohere2_moe")
 def cohere2_moe(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, bias, norm = c.heads(d, head_dim=128), c.get("attention_bias", False), _norm(c, d)

@@ -32,7 +32,7 @@ NAMES = MPT_NAMES.with_changes(
 )
 
 
-@family(hf=NAMES, gguf_arch="dbrx", causal_class="DbrxForCausalLM")
+@family(hf=NAMES, gguf_arch="dbrx", causal_class="DbrxForCausalLM", has_linear_routers=True)
 def dbrx(c: Config) -> Decoder:
     d, V, C = c.dim("d", "d_model"), c.dim("V", "vocab_size"), c.dim("C", "max_seq_len")
     a, f = c.sub("attn_config"), c.sub("ffn_config")

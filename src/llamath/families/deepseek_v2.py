@@ -28,6 +28,7 @@ from .rope_shared import read_rope
         tried_first="deepseek_v3",
     ),
     causal_class="DeepseekV2ForCausalLM",
+    renames_experts="deepseek_v2",
 )
 def deepseek_v2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

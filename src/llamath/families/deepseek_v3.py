@@ -29,6 +29,7 @@ from .rope_shared import read_rope
         applies=lambda h: h.uniform_integer("expert_gating_func") == 2,
     ),
     causal_class="DeepseekV3ForCausalLM",
+    renames_experts="deepseek_v3",
 )
 def deepseek_v3(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

@@ -12,7 +12,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF_INDEXED, causal_class="DeepseekV32ForCausalLM")
+@family(hf=HF_INDEXED, causal_class="DeepseekV32ForCausalLM", renames_experts="deepseek_v32")
 def deepseek_v32(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, rope = (

@@ -74,7 +74,7 @@ class WeightedResidualLayer(Layer):
     forward = counted_only("Doge's weighted residual connection")
 
 
-@family(hf=NAMES, causal_class="DogeForCausalLM")
+@family(hf=NAMES, causal_class="DogeForCausalLM", has_linear_routers=True)
 def doge(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, bias, eps = c.heads(d), c.get("attention_bias", False), c.get("rms_norm_eps", 1e-6)

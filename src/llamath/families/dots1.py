@@ -18,7 +18,9 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=HF, gguf=GGUF, gguf_arch="dots1", causal_class="Dots1ForCausalLM")
+@family(
+    hf=HF, gguf=GGUF, gguf_arch="dots1", causal_class="Dots1ForCausalLM", renames_experts="dots1"
+)
 def dots1(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps = c.heads(d, num_kv_heads=32), c.get("rms_norm_eps", 1e-6)

@@ -22,7 +22,13 @@ NAMES = HF.with_changes(
 _UNUSED = "moe_capacity moe_gate moe_use_aux_free moe_norm_min num_nextn_predict_layers"
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="ernie4_5-moe", causal_class="Ernie4_5_MoeForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="ernie4_5-moe",
+    causal_class="Ernie4_5_MoeForCausalLM",
+    renames_experts="ernie4_5_moe",
+)
 def ernie4_5_moe(c: Config) -> Decoder:
     d, V, F, L = (
         c.dim("d", "hidden_size"),

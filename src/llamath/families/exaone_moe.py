@@ -21,7 +21,13 @@ from .rope_shared import read_rope
 NAMES = HF.with_changes(inside={"mlp.correction": "mlp.e_score_correction_bias"})
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="exaone-moe", causal_class="ExaoneMoeForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="exaone-moe",
+    causal_class="ExaoneMoeForCausalLM",
+    renames_experts="exaone_moe",
+)
 def exaone_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     heads, eps, activation = (

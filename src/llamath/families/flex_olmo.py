@@ -13,7 +13,7 @@ from .registry import family
 from .rope_shared import read_rope
 
 
-@family(hf=NAMES, causal_class="FlexOlmoForCausalLM")
+@family(hf=NAMES, causal_class="FlexOlmoForCausalLM", renames_experts="flex_olmo")
 def flex_olmo(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok")

@@ -262,6 +262,7 @@ def _write_gguf(f: GGUFFacts) -> Keys:
         write=_write_gguf,
     ),
     causal_class="Gemma4ForCausalLM",
+    has_linear_routers=True,
 )
 def gemma4(c: Config) -> Decoder:
     return gemma4_decoder(

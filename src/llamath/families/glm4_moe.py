@@ -31,6 +31,7 @@ RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm", **GGUF_MT
         write=lambda f: {"expert_gating_func": 2, **rotary_dim_keys(f)},
     ),
     causal_class="Glm4MoeForCausalLM",
+    renames_experts="glm4_moe glm4v_moe",
 )
 def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

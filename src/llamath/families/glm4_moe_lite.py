@@ -16,7 +16,11 @@ from .rope_shared import read_rope
 
 
 @family(
-    hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2", causal_class="Glm4MoeLiteForCausalLM"
+    hf=HF_LATENT,
+    gguf=GGUF_LATENT,
+    gguf_arch="deepseek2",
+    causal_class="Glm4MoeLiteForCausalLM",
+    renames_experts="glm4_moe_lite",
 )
 def glm4_moe_lite(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

@@ -24,7 +24,13 @@ GGUF_INDEXED = GGUF_LATENT.with_changes(
 )
 
 
-@family(hf=HF_INDEXED, gguf=GGUF_INDEXED, gguf_arch="glm-dsa", causal_class="GlmMoeDsaForCausalLM")
+@family(
+    hf=HF_INDEXED,
+    gguf=GGUF_INDEXED,
+    gguf_arch="glm-dsa",
+    causal_class="GlmMoeDsaForCausalLM",
+    renames_experts="glm_moe_dsa",
+)
 def glm_moe_dsa(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, rope = (

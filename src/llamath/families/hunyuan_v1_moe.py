@@ -21,7 +21,14 @@ NAMES = DENSE.with_changes(
 )
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-moe", causal_class="HunYuanMoEV1ForCausalLM")
+@family(
+    hf=NAMES,
+    gguf=GGUF,
+    gguf_arch="hunyuan-moe",
+    causal_class="HunYuanMoEV1ForCausalLM",
+    has_linear_routers=True,
+    renames_experts="hunyuan_v1_moe",
+)
 def hunyuan_v1_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, attn, activation = (

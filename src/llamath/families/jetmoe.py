@@ -85,7 +85,7 @@ class ExpertAttention(AttentionBase):
     forward = counted_only("JetMoE's mixture of attention experts")
 
 
-@family(hf=NAMES, causal_class="JetMoeForCausalLM")
+@family(hf=NAMES, causal_class="JetMoeForCausalLM", has_linear_routers=True)
 def jetmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     K, h = c.dim("K", "num_key_value_heads"), c.dim("h", "kv_channels|head_dim", default=128)

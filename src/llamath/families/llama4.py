@@ -73,6 +73,7 @@ def _read_gguf(h: GGUFHeader) -> Keys:
         write=lambda f: expert_width_keys(f) | rotary_dim_keys(f),
     ),
     causal_class="Llama4ForCausalLM",
+    has_linear_routers=True,
 )
 def llama4(c: Config) -> Decoder:
     d, V, F, Fe = (

@@ -86,7 +86,12 @@ NAMES = HF_LATENT.with_changes(
 )
 
 
-@family(hf=NAMES, causal_class="LongcatFlashForCausalLM")
+@family(
+    hf=NAMES,
+    causal_class="LongcatFlashForCausalLM",
+    has_linear_routers=True,
+    renames_experts="longcat_flash",
+)
 def longcat_flash(c: Config) -> Decoder:
     d, V, F = (
         c.dim("d", "hidden_size"),

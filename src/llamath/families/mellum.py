@@ -17,7 +17,7 @@ from .rope_shared import rope_of_type
 THETAS = {"full_attention": 5e5, "sliding_attention": 1e4}
 
 
-@family(hf=HF, causal_class="MellumForCausalLM")
+@family(hf=HF, causal_class="MellumForCausalLM", renames_experts="mellum")
 def mellum(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads, eps, bias = (

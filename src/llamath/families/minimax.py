@@ -107,7 +107,12 @@ NAMES = MIXTRAL.with_changes(
 )
 
 
-@family("minimax minimax_m1 minimax_text_01", hf=NAMES, causal_class="MiniMaxForCausalLM")
+@family(
+    "minimax minimax_m1 minimax_text_01",
+    hf=NAMES,
+    causal_class="MiniMaxForCausalLM",
+    renames_experts="minimax",
+)
 def minimax(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     heads = c.heads(d, num_kv_heads=8)

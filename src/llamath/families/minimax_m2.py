@@ -33,6 +33,7 @@ NAMES = MIXTRAL.with_changes(
         write=lambda f: {**expert_width_keys(f), "expert_gating_func": 2},
     ),
     causal_class="MiniMaxM2ForCausalLM",
+    renames_experts="minimax_m2",
 )
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

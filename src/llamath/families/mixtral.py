@@ -33,6 +33,7 @@ NAMES = HF.with_changes(
     ),
     chat="mistral",
     causal_class="MixtralForCausalLM",
+    renames_experts="mixtral",
 )
 def mixtral(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

@@ -25,6 +25,7 @@ from .rope_shared import read_rope
         keys=f"{LLAMA} attention_bias clip_qkv num_experts num_experts_per_tok"
     ),
     causal_class="OlmoeForCausalLM",
+    renames_experts="olmoe",
 )
 def olmoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

@@ -36,6 +36,7 @@ class SparseMixerMoE(MoE):
         write=windowed_phi_keys,
     ),
     causal_class="PhimoeForCausalLM",
+    has_linear_routers=True,
 )
 def phimoe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")

@@ -24,6 +24,7 @@ from .rope_shared import read_rope
         constants={"norm_topk_prob": True},
     ),
     causal_class="Qwen3MoeForCausalLM",
+    renames_experts="qwen3_moe",
 )
 def qwen3_moe(c: Config) -> Decoder:
     return qwen3_moe_decoder(c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", False))

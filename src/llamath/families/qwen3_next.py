@@ -37,6 +37,7 @@ NAMES_GGUF = hybrid_gguf(dict.fromkeys(STEPS, "ssm_ba"), dict.fromkeys(STEPS, "h
         constants={"norm_topk_prob": True},
     ),
     causal_class="Qwen3NextForCausalLM",
+    renames_experts="qwen3_next",
 )
 def qwen3_next(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")

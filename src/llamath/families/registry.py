@@ -52,6 +52,11 @@ class Family(Record):
     # special tokens do not show it
     chat: str = ""
     causal_class: str = ""  # class of the causal model of its first type in transformers
+    # routers are linear layers in transformers, which adapters of all linear layers include
+    has_linear_routers: bool = False
+    # model types (of the whole model) whose experts peft adapts by the names of transformers 4:
+    # those that transformers' conversion_mapping.py converts as Mixtral or Qwen2-MoE
+    renames_experts: tuple[str, ...] = ()
     # the type of the same model by itself, where transformers has these types only inside
     # multimodal models
     standalone_type: str = ""
@@ -133,6 +138,8 @@ def family(
     why_no_gguf: str = "",
     chat: str = "",
     causal_class: str = "",
+    has_linear_routers: bool = False,
+    renames_experts: str = "",
     standalone_type: str = "",
     hf_of: Callable[[Decoder], Scheme] | None = None,
     architectures: str = "",
@@ -164,6 +171,8 @@ def family(
             why_no_gguf=why_no_gguf,
             chat=chat,
             causal_class=causal_class,
+            has_linear_routers=has_linear_routers,
+            renames_experts=tuple(renames_experts.split()),
             standalone_type=standalone_type,
             hf_of=hf_of,
             architectures=tuple(architectures.split()),

@@ -12,7 +12,7 @@ from .registry import family
 from .rope_shared import read_rope, rotary_dim
 
 
-@family(hf=HF, causal_class="SolarOpenForCausalLM")
+@family(hf=HF, causal_class="SolarOpenForCausalLM", renames_experts="solar_open")
 def solar_open(c: Config) -> Decoder:
     d, V = c.dim("d", "hidden_size"), c.dim("V", "vocab_size")
     heads, norm = c.heads(d, num_kv_heads=8, head_dim=128), rms(d, c.get("rms_norm_eps", 1e-5))

@@ -133,7 +133,7 @@ _HYBRID, _SLIDING = "hybrid", "hybrid_sliding"
 _ROPE = {_HYBRID: 5e6, _SLIDING: 1e4}
 
 
-@family(hf=NAMES, causal_class="ZayaForCausalLM")
+@family(hf=NAMES, causal_class="ZayaForCausalLM", has_linear_routers=True)
 def zaya(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     norm = rms(d, c.get("rms_norm_eps", 1e-5))

@@ -44,8 +44,8 @@ class Lora(Settings):
     r: int = ask(integer(1, 2**31 - 1), help="The rank.", example="16")
     targets: tuple[str, ...] = ask(
         text("q").several(),
-        default=("all",),
-        help="Matrices with adapters: names, attention, mlp or all.",
+        default=("all-linear",),
+        help="Matrices with adapters: names, attention, mlp, all, or all-linear as in peft.",
         example="q,v",
     )
     saved: tuple[str, ...] = ask(
@@ -143,7 +143,9 @@ class TrainingQuestion(Question):
     context: int | str | None = CONTEXT
     batch: int = ask(integer(), default=1, help="Sequences on each GPU.")
     lora: Lora | None = ask(
-        Spec(Lora), default=None, help="Train adapters only; targets are also attention, mlp, all."
+        Spec(Lora),
+        default=None,
+        help="Train adapters only; targets are also attention, mlp, all, all-linear.",
     )
     layout: Layout = ask(
         Spec(Layout, "tp pp dp zero cp ep etp interleave microbatches sp"),

@@ -348,18 +348,21 @@ def fused_scheme(scheme: Scheme) -> Scheme | None:
     in memory; None without experts.
     """
     inside = {
-        path: name.replace("block_sparse_moe.", "mlp.") for path, name in scheme.inside.items()
+        path: name.replace("block_sparse_moe.", "mlp.").replace("ffn.", "mlp.")
+        for path, name in scheme.inside.items()
     }
-    if (
-        "{e}" not in inside.get("mlp.experts.{e}.gate", "")
-        or "mlp.experts.{e}.gate.weight" in inside
-    ):
-        return None
-    joined = dict.fromkeys(
-        ("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj"
+    joined: dict[str, str] = {}
+    for path in [x for x in inside if x.endswith("experts.{e}.gate")]:
+        where, (before, expert, _) = path.removesuffix("gate"), inside[path].partition(".{e}.")
+        if not expert or f"{path}.weight" in inside:
+            continue
+        joined |= {f"{where}{x}.weight": f"{before}.gate_up_proj" for x in ("gate", "up")}
+        joined[f"{where}down.weight"] = f"{before}.down_proj"
+    return (
+        scheme.replace(inside={**inside, **joined, **scheme.fused}, name="hf-fused")
+        if joined
+        else None
     )
-    down = {"mlp.experts.{e}.down.weight": "mlp.experts.down_proj"}
-    return scheme.replace(inside={**inside, **joined, **down, **scheme.fused}, name="hf-fused")
 
 
 def interleaved_order(size: int) -> list[int]:

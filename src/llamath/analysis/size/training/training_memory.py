@@ -38,7 +38,7 @@ from ...storage.parallel_layout import (
 from ..default_context import default_context
 from ..memory.inference_memory import MAX_TOKENS, largest_fitting
 from .fp8_recipes import Fp8Recipe, find_recipe
-from .lora_adapters import LoraAdapters, build_adapters
+from .lora_adapters import LoraAdapters, build_adapters, module_names
 from .loss_memory import HeadSizes, Loss, LossPart, loss_parts, parse_loss
 from .optimizers import OPTIMIZERS, Optimizer
 from .pipeline_schedule import (
@@ -508,7 +508,7 @@ class TrainingJob:
         request = self.request
         return (
             build_adapters(
-                self.tree, request.rank, request.targets, self.model.family.hf, request.saved
+                self.tree, request.rank, request.targets, module_names(self.model), request.saved
             )
             if request.rank
             else None

@@ -196,7 +196,7 @@ def adapter_shards(lora: LoraAdapters, shards: Sequence[WeightShard]) -> list[We
         y
         for matrix in lora.targets
         for x in _shards_of(matrix, shards)
-        for y in _adapter_pair(matrix, x, lora.rank)
+        for y in _adapter_pair(matrix, x, matrix.ranks * lora.rank)
     ]
     fully_trained = [
         _full_copy(matrix, x) for matrix in lora.modules_to_save for x in _shards_of(matrix, shards)

@@ -130,6 +130,7 @@ def _further_targets(
     yield "all linear layers and routers", (*inside, *routers), 1.5
     yield "q, k, v, o and the routers", (*attention, *routers), 3.0
     yield "all linear layers but the experts", dense, 3.0
+    yield "all that is all-linear in peft", base.all_linear, 2.0
     fused = tuple(x for x in _fused_matrices(base) if x.group == "experts")
     if fused:
         where = "the fused experts (gate_up_proj and down_proj)"
@@ -138,9 +139,9 @@ def _further_targets(
         yield f"all linear layers and {where}", (*dense, *fused), 3.5
 
 
-def _key(matrices: Sequence[LinearMatrix]) -> tuple[tuple[str, int, int], ...]:
+def _key(matrices: Sequence[LinearMatrix]) -> tuple[tuple[str, int, int, int], ...]:
     """Return what tells sets of a model's matrices apart, which hashes faster."""
-    return tuple([(x.name, x.out_features, x.in_features) for x in matrices])
+    return tuple(sorted([(x.name, x.out_features, x.in_features, x.ranks) for x in matrices]))
 
 
 def _fused_matrices(base: BaseModel) -> tuple[LinearMatrix, ...]:

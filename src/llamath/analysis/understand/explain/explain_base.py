@@ -14,7 +14,7 @@ from ....core.expr import Expr, product, total
 from ....core.latent_attention import LatentAttention
 from ....core.tree import Block, Folded, Stack, fold, runs_again
 from ....utils.record_type import Record
-from ...size.training.lora_adapters import LinearMatrix, list_matrices
+from ...size.training.lora_adapters import LinearMatrix, ModuleNames, all_linear, list_matrices
 from .scale_layouts import SCALE_LAYOUTS
 
 LINEAR_KINDS = ("attention", "kv", "mlp", "experts")
@@ -58,6 +58,7 @@ class BaseModel(Record):
     named: bool = False  # named by the user, not one of the catalog
     aliases: tuple[str, ...] = ()  # other models of the same shape
     family: str = ""
+    modules: ModuleNames | None = None  # by which peft chooses matrices
 
     @cached_property
     def memo(self) -> dict[Hashable, Any]:
@@ -135,6 +136,11 @@ class BaseModel(Record):
     def matrices(self) -> tuple[LinearMatrix, ...]:
         """The linear maps and tables as files hold them."""
         return list_matrices(self.tree, self.scheme)
+
+    @cached_property
+    def all_linear(self) -> tuple[LinearMatrix, ...]:
+        """The matrices that peft adapts as `all-linear`."""
+        return all_linear(self.tree, self.modules) if self.modules else ()
 
     @cached_property
     def kinds_key(self) -> tuple[object, ...]:

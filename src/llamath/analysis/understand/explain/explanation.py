@@ -27,6 +27,7 @@ from ....utils.errors import Argument, Call, Name, safe
 from ....utils.number_format import format_count, format_signed, short_count
 from ....utils.record_type import Record
 from ....utils.units import parse_quantity
+from ...size.training.lora_adapters import module_names
 from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
 from .hypotheses import Hypothesis, HypothesisSpace
@@ -154,7 +155,7 @@ def _describe_adapters(hypothesis: Hypothesis, vocabulary: int) -> tuple[str, st
             else (x.in_features, x.out_features)
         )
         sides = (min(sides), max(sides))
-        parts[sides] = parts.get(sides, 0) + x.copies
+        parts[sides] = parts.get(sides, 0) + x.copies * x.ranks
     sums = [f"{n:,}·({a:,} + {b:,})" for (a, b), n in parts.items()]
     sums += [f"{adapters.tower:,}"] if adapters.tower else []
     magnitudes = f" + Σ out = {adapters.fixed:,}" if adapters.fixed else ""
@@ -729,5 +730,9 @@ def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
 
 def _base(model: FamilyModel, name: str = "") -> BaseModel:
     return BaseModel(
-        name=name or model.name, tree=model.tree, scheme=model.family.hf, family=model.family.name
+        name=name or model.name,
+        tree=model.tree,
+        scheme=model.family.hf,
+        family=model.family.name,
+        modules=module_names(model),
     )
