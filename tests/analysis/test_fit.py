@@ -733,8 +733,7 @@ def test_a_smaller_file_of_released_weights_is_named() -> None:
 def test_prefill_on_different_gpus_waits_for_the_slowest_stage() -> None:
     asked = "llama-3-70b", "--dtype", "q4_k_m", "--on"
     equal, mixed = (
-        json.loads(run(*asked, on, "--json").stdout)
-        for on in ("3x 3090", "2x 3090 + 1x 4090")
+        json.loads(run(*asked, on, "--json").stdout) for on in ("3x 3090", "2x 3090 + 1x 4090")
     )
     layers = [
         int(x) for x in mixed["notes"][0].split("pipeline of ")[1].split(" layers")[0].split(" + ")
