@@ -348,7 +348,7 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         texts = {
             name: (x.inner_text(), x.locator(".hidden").text_content()) for name, x in cells.items()
         }
-        assert any("short" in text for text, _ in texts.values()) and any(
+        assert any("too little" in text for text, _ in texts.values()) and any(
             "tokens/s" in text for text, _ in texts.values()
         )
         for name, (text, label) in texts.items():

@@ -112,14 +112,14 @@ export function Plot({ models }: { models: Entry[] }) {
 			<div class="tools no-print">
 				<Select
 					id="plot-y"
-					label="Up"
+					label="Vertical axis"
 					options={AXES}
 					chosen={y}
 					choose={(value) => change({ y: value })}
 				/>
 				<Select
 					id="plot-x"
-					label="Right"
+					label="Horizontal axis"
 					options={AXES}
 					chosen={x}
 					choose={(value) => change({ x: value })}
