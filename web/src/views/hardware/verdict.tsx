@@ -102,9 +102,8 @@ export function Verdict({ model }: { model: ModelData }) {
 			)}
 			{machines > 1 && (
 				<p data-sizing="machines">
-					{count} of them are {grouped(BigInt(machines))} machines of{" "}
-					{gpu.node === 1 ? "one" : `at most ${gpu.node}`}: the network between machines
-					is in none of these bounds.
+					{count} of them need {grouped(BigInt(machines))} machines, with at most{" "}
+					{gpu.node} in each; the network between machines is in none of these bounds.
 				</p>
 			)}
 			{!fits && instead.length > 0 && (

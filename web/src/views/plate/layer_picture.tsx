@@ -467,7 +467,7 @@ function NodeShape({
 			?.color ?? "other";
 	return (
 		<>
-			<rect class="hit" x={-4} y={-4} width={w + 8} height={h + 8} rx={4} />
+			<rect class="hit" x={-2} y={-2} width={w + 4} height={h + 4} rx={4} />
 			{panel && (
 				<rect
 					class="operation"
