@@ -87,7 +87,8 @@ export function axis(key: string, values: number[], from: number, to: number): A
 		};
 	}
 	const base = BINARY.has(key) ? 2 : 10;
-	const low = base ** Math.floor(Math.log(least) / Math.log(base));
+	// a point on the frame would lie on the axis
+	const low = base ** Math.floor(Math.log(least / 1.0001) / Math.log(base));
 	const high = base ** Math.ceil(Math.log(most * 1.0001) / Math.log(base));
 	const scale = scaleLog([low, Math.max(high, low * base)], [from, to]);
 	const powers = Array.from({ length: 64 }, (_, i) => low * base ** i).filter(
