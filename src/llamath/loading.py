@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, overload
 
 from . import embedded
 from .catalog import Preset, find_preset, find_public_id, find_refused, refusal
@@ -75,20 +75,27 @@ _TOWER_KEYS = ("vision_config", "audio_config")
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
-@runtime_checkable
 class _SupportsToDict(Protocol):
     """A configuration object with its keys as a dict, like those of transformers."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
 
-@runtime_checkable
 class _Module(Protocol):
     """A module of torch, a model of transformers for example, or a wrapper around one."""
 
     def state_dict(self, **how: Any) -> Any: ...
 
     def named_parameters(self, **how: Any) -> Any: ...
+
+
+def _has_dict(source: object) -> TypeGuard[_SupportsToDict]:
+    # by hand: `isinstance` with a protocol takes a twentieth of loading a configuration
+    return hasattr(source, "to_dict")
+
+
+def _is_module(source: object) -> TypeGuard[_Module]:
+    return hasattr(source, "state_dict") and hasattr(source, "named_parameters")
 
 
 Source = (
@@ -209,7 +216,7 @@ def _load(
         return _build(
             own_config, _Sections(source.wrapper, source.config.data, outer), changed, notes
         )
-    if isinstance(source, _Module) or _is_state_dict(source):
+    if _is_module(source) or _is_state_dict(source):
         if changes or via:
             raise ArgumentError(
                 "via" if via else "changes",
@@ -227,7 +234,7 @@ def _load(
         config = config.replace(keys=shown_config(config.keys, config.source))
     if via is not None:
         return _load_via_transformers(config, changes or {})
-    if isinstance(source, _SupportsToDict) and not isinstance(source, ModelArgs):
+    if _has_dict(source) and not isinstance(source, ModelArgs):
         return _load_config_object(config, changes)
     data = config.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
@@ -416,7 +423,7 @@ def _load_live(given: Any) -> Model:
     from .generic.live_objects import differences, read_module, read_state_dict
     from .generic.module_tree import module_tree
 
-    live = read_module(given) if isinstance(given, _Module) else read_state_dict(given)
+    live = read_module(given) if _is_module(given) else read_state_dict(given)
     source, notes, passes = f"the given {live.what}", [*live.notes], None
     described: Model | None = None
     if live.adapters and live.keys is not None:
@@ -516,7 +523,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         source = {
             name: value for name in source.fields if (value := getattr(source, name)) is not None
         }
-    elif isinstance(source, _SupportsToDict):
+    elif _has_dict(source):
         source = source.to_dict()
     if isinstance(source, Mapping):
         name = str(source.get("model_type") or short_args(source) or "model")

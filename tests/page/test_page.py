@@ -33,6 +33,7 @@ from support.browser_page import (
     UNFOLD,
     Tab,
     browser,
+    computed,
     go_to,
     page_data,
     shown_text,
@@ -291,7 +292,7 @@ def test_page_equals_library_digit_for_digit(
         }
         asks += [[i, random_settings(rng, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything), width=NARROW) as tab:
-        answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
+        answers = computed(tab, "(asks) => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
     for (i, at), found in zip(asks, answers, strict=True):
         assert found == library_memory(models[i], at), (models[i].name, at)
 

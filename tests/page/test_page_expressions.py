@@ -12,7 +12,7 @@ import pytest
 from llamath.core.expr import Expr, Json, maximum, minimum
 from llamath.web.page_data.ui_strings import UI_STRINGS
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import NARROW, Tab, browser
+from support.browser_page import NARROW, Tab, browser, computed
 from support.page_expressions import expression_from_json, expressions_in
 from support.page_models import as_made, data_of
 
@@ -55,9 +55,11 @@ def test_page_evaluates_expressions_as_python_does(
     assert len(expressions) > 1000 and len(points) > 10_000
     asks = [[i, {name: str(n) for name, n in at.items()}] for i, at, _ in points]
     with Tab(browser, tmp_path, page_from_data(data), width=NARROW) as tab:
-        answers = tab.evaluate(
-            "([all, asks]) => asks.map(([i, at]) => pageTest.evaluate(all[i], at))",
-            [expressions, asks],
+        answers = computed(
+            tab,
+            "(all, asks) => asks.map(([i, at]) => pageTest.evaluate(all[i], at))",
+            expressions,
+            asks,
         )
     wrong = [
         (expressions[i], at, n, answer)

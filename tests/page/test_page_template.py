@@ -15,7 +15,7 @@ from llamath.model import FamilyModel
 from llamath.web.forms.arranged_layers import LAYER_LIST_KEYS
 from llamath.web.page_data.template_variants import template_variants
 from llamath.web.server.page_html import page_from_data
-from support.browser_page import NARROW, Tab, browser
+from support.browser_page import NARROW, Tab, browser, computed
 from support.page_expressions import evaluate, expression_from_json
 from support.page_models import as_made, data_of, model_of, own_data
 from support.release import usual
@@ -243,10 +243,12 @@ def test_page_makes_the_data_of_other_dimensions(
             other = _family_model(listed | changes)
             model = model_of(slug).replace(tree=other.tree, config=other.config)
             letters = _letters(model, template)
-            made = tab.evaluate(
-                """([template, letters]) => llamath.instantiate(template, Object.fromEntries(
+            made = computed(
+                tab,
+                """(template, letters) => llamath.instantiate(template, Object.fromEntries(
                   Object.entries(letters).map(([x, n]) => [x, BigInt(n)])))""",
-                [template, {x: str(n) for x, n in letters.items()}],
+                template,
+                {x: str(n) for x, n in letters.items()},
             )
             built = own_data(model)
             wrong = _differences(_comparable(built, made), _comparable(made, made))
@@ -269,12 +271,15 @@ def test_page_makes_the_data_of_variants(
                 other = _family_model(config | changes)
                 model = variant.replace(tree=other.tree, config=other.config)
                 letters = _letters(model, data["template"])
-                made = tab.evaluate(
-                    """([template, name, letters]) => llamath.instantiate(
+                made = computed(
+                    tab,
+                    """(template, name, letters) => llamath.instantiate(
                       llamath.variantOf(template, name),
                       Object.fromEntries(Object.entries(letters).map(([x, n]) => [x, BigInt(n)])),
                     )""",
-                    [data["template"], name, {x: str(n) for x, n in letters.items()}],
+                    data["template"],
+                    name,
+                    {x: str(n) for x, n in letters.items()},
                 )
                 built = own_data(model)
                 assert changes or made["quiz"] == built["quiz"]
@@ -334,14 +339,16 @@ def test_page_follows_keys_that_are_no_dimensions(
         for restated in RESTATED if every else RESTATED[:1]:
             changes = restated | ({"sliding_window": WINDOWS[slug]} if slug in WINDOWS else {})
             other = {key: x for key, x in {**config, **changes}.items() if x is not None}
-            made, keys = tab.evaluate(
-                """([template, own, entries]) => {
+            made, keys = computed(
+                tab,
+                """(template, own, entries) => {
                   const original = llamath.instantiate(template);
                   const found = llamath.readRestated(original, new Map(own), new Map(entries));
                   const at = llamath.instantiate(template, found.letters);
                   return [found.apply(at, ""), [...found.keys]];
                 }""",
-                [template, *([(k, json.dumps(v)) for k, v in x.items()] for x in (config, other))],
+                template,
+                *([(k, json.dumps(v)) for k, v in x.items()] for x in (config, other)),
             )
             known = {x: other[x] for x in keys if x in other}
             same = {key: x for key, x in config.items() if key not in keys} | known
