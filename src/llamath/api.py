@@ -247,7 +247,7 @@ def explain(
     An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to
     it.
 
-    number: Number of parameters, in full (8030261248) or rounded (685B).
+    number: Number of parameters, in full (8030261248), rounded (685B) or a product (4096*4096).
     like: Consider this model only.
     all: Show unlikely explanations, too.
     """

@@ -154,6 +154,14 @@ def test_fully_trained_tables_with_adapters() -> None:
     assert [x.value for x in report.terms] == [19_988_480, 2 * 49_954 * 4096]
 
 
+def test_a_product_is_worked_out() -> None:
+    for text in ("32*766*2048*4096", "32 × 766 × 2048 × 4096", "205,621,559,296"):
+        done = CliRunner().invoke(cli, ["explain", text])
+        assert "205,621,559,296" in done.stdout and "a common mistake" in done.stdout
+    for text in ("32*", "32*-1", "0x10", "*".join(["9"] * 500)):
+        assert CliRunner().invoke(cli, ["explain", text]).exit_code == 2
+
+
 @pytest.mark.slow
 def test_rounded_number() -> None:
     for like in ("deepseek-v3", None):

@@ -728,3 +728,19 @@ def test_a_smaller_file_of_released_weights_is_named() -> None:
     assert rates[0] < 52 and rates[1] > 55.3
     notes = [[y for y in x.notes if "GGUF files of mxfp4_moe keep" in y] for x in (released, file)]
     assert len(notes[0]) == 1 and not notes[1]
+
+
+def test_prefill_on_different_gpus_waits_for_the_slowest_stage() -> None:
+    asked = "llama-3-70b", "--dtype", "q4_k_m", "--on"
+    equal, mixed = (
+        json.loads(run(*asked, on, "--json").stdout) for on in ("3x 3090", "2x 3090 + 1x 4090")
+    )
+    layers = [
+        int(x) for x in mixed["notes"][0].split("pipeline of ")[1].split(" layers")[0].split(" + ")
+    ]
+    peaks = [hardware.find_device(x).flops["fp16"] for x in ("rtx-3090", "rtx-3090", "rtx-4090")]
+    whole = 3 * equal["ceilings"]["prefill"]["flops"]
+    seconds = max(whole * n / 80 / x for n, x in zip(layers, peaks, strict=True))
+    assert mixed["ceilings"]["prefill"]["seconds"] == pytest.approx(seconds, rel=1e-3)
+    for x in (equal, mixed):
+        assert x["ceilings"]["decode"]["flops"] == equal["ceilings"]["decode"]["flops"]

@@ -379,6 +379,11 @@ def test_unknown_quantization_is_refused_by_name(tmp_path: Path, command: tuple[
     )
     assert "--dtype" in done.stderr
     assert CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).exit_code == 0
+    for dtype in ("float7", "int4", 16, "float8_e4m3fn", "float64", False):
+        path.write_text(json.dumps({**config, "torch_dtype": "bfloat16", "dtype": dtype}))
+        done = CliRunner().invoke(cli, [name, str(path), *options])
+        assert done.exit_code == 2 and f"the config's dtype is {dtype}: expected" in done.stderr
+    assert CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).exit_code == 0
 
 
 @pytest.mark.parametrize(

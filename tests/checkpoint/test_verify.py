@@ -396,18 +396,27 @@ def test_verdict_says_that_values_were_not_read(tmp_path: Path) -> None:
         assert f"{compared} its config; values were not read (--full)" in text
 
 
+def test_a_dtype_that_no_loader_knows_is_an_error(tmp_path: Path) -> None:
+    model = llamath.load(SMALL)
+    result = write_and_verify(tmp_path, model, header_of(model), torch_dtype="float7")
+    assert codes(result) == {"config_dtype": "error"} and "float7" in result.findings[0].message
+
+
 def test_index_is_checked_against_shards(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_sharded(tmp_path, header_of(model), 4)
     assert verify_checkpoint(str(tmp_path)).verdict.ok
     write_sharded(tmp_path, header_of(model), 4, total_size=7)
-    assert codes(verify_checkpoint(str(tmp_path))) == {"total_size": "warning"}
+    report = verify_checkpoint(str(tmp_path))
+    assert codes(report) == {"total_size": "info"} and report.ok
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     index["weight_map"]["model.norm.weight"] = "model-00001-of-00004.safetensors"
     index["metadata"] = {}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert codes(verify_checkpoint(str(tmp_path))) == {"index": "error"}
+    report = verify_checkpoint(str(tmp_path))
+    assert codes(report) == {"index": "error"}
+    assert "match its config; its index does not match its files" in report.headline
     (tmp_path / "model-00002-of-00004.safetensors").unlink()
     assert codes(verify_checkpoint(str(tmp_path)))[
         "missing_shard"

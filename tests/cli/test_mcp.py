@@ -204,14 +204,18 @@ def test_calls_of_a_pipe_are_answered_before_it_ends() -> None:
     ]
     done = subprocess.run(
         [sys.executable, "-m", "llamath", "serve", "--mcp"],
-        input="".join(json.dumps({"jsonrpc": "2.0", **x}) + "\n" for x in requests),
+        input='{"no json\n[]\n'
+        + "".join(json.dumps({"jsonrpc": "2.0", **x}) + "\n" for x in requests),
         env=os.environ | {"PYTHONPATH": str(SOURCES), "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
         timeout=HANG_S,
         check=True,
     )
-    answers = {x["id"]: x for x in map(json.loads, done.stdout.splitlines())}
+    lines = [json.loads(x) for x in done.stdout.splitlines()]
+    refused = [(x["jsonrpc"], x["error"]["code"]) for x in lines if x["id"] is None]
+    assert refused == [("2.0", -32700), ("2.0", -32600)]
+    answers = {x["id"]: x for x in lines}
     for i in (2, 3):
         (content,) = answers[i]["result"]["content"]
         assert content["text"].startswith("GPT-2 small, 124,439,808")

@@ -121,7 +121,7 @@ def test_one_bar_has_all_settings_and_their_answer(browser: Any, tmp_path: Path)
         wait_until_drawn(tab)
         assert 0 <= tab.evaluate(f"{bar}.getBoundingClientRect().top") < 60, "it stays in sight"
         tab.select_option("#choice-card", "rtx-4090")
-        assert "short" in tab.text_content(".settings-answer")
+        assert "too little" in tab.text_content(".settings-answer")
         tab.click("#mode [data-value=train]")
         assert "trains in" in tab.text_content(".settings-answer")
         assert tab.evaluate(OUTSIDE) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,8 @@ def test_window_is_a_key_that_a_slider_moves(browser: Any, tmp_path: Path) -> No
         assert shows(tab, 1024) and "no weight" in tab.inner_text("[data-part=window]")
         ask(tab, "all tokens in every layer")
         assert tab.input_value("#size-W") == "8192" and shows(tab, 8192)
+        assert "26 all see all tokens" in facts(tab)
+        assert not re.search(r"\blocal\b|the last [\d,]+ keys", tab.inner_text(".hero"))
         drag(tab, "W", 2048, 2560)
         tab.fill("#size-L", "30")
         wait_until_drawn(tab)

@@ -348,7 +348,7 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
         texts = {
             name: (x.inner_text(), x.locator(".hidden").text_content()) for name, x in cells.items()
         }
-        assert any("short" in text for text, _ in texts.values()) and any(
+        assert any("too little" in text for text, _ in texts.values()) and any(
             "tokens/s" in text for text, _ in texts.values()
         )
         for name, (text, label) in texts.items():
@@ -380,7 +380,12 @@ def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path
             "#speed-title"
         )
         tab.click("#hardware .instead .button >> nth=0")
+        wait_until_drawn(tab)
         assert tab.text_content("#hardware .verdict .sub").startswith("DeepSeek V3 fits on")
+        said = tab.text_content("[data-sizing=fits]")
+        assert "no first token before" in said and "tokens/s" in said
+        go_to(tab, "#card=rtx-4090&gpus=64")
+        assert "64 of them need 8 machines" in tab.text_content("[data-sizing=machines]")
         assert tab.locator("#speed table").count() == 1
 
 

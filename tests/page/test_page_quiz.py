@@ -321,6 +321,16 @@ def test_phone_has_a_card_for_each_question(browser: Any, tmp_path: Path) -> Non
             # the picture stays as it is without fields
             box = tab.locator(".plate-scene svg").first.bounding_box()
             assert box["width"] > 1.5 * box["height"]
+            tab.set_viewport_size({"width": 1440, "height": 900})
+            tab.select_option(".quiz select", "0")
+            tab.wait_for_function(
+                """() => {
+                  const { top } = document.querySelector(".quiz").getBoundingClientRect();
+                  const fields = [...document.querySelectorAll(".hero [data-item]")];
+                  return fields.length > 9 &&
+                    fields.every((x) => x.getBoundingClientRect().bottom <= top);
+                }"""
+            )
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

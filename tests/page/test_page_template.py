@@ -320,8 +320,8 @@ RESTATED: tuple[dict[str, Any], ...] = (
 )
 """Keys that are no dimensions; None: absent."""
 OTHERS_RESTATED = ("mistral-7b", "gemma-7b", "deepseek-v2-lite", "phi-1.5", "gemma-2-2b")
-WINDOWS = {"mistral-7b": 900, "gemma-2-2b": 131072, "gemma-3-1b": 1024, "gpt-oss-20b": 16}
-"""Smaller and larger ones than the model's own, one as long as the context."""
+WINDOWS = {"mistral-7b": 900, "gemma-2-2b": 131071, "gemma-3-1b": 1024, "gpt-oss-20b": 16}
+"""Smaller and larger ones than the model's own; of one as long as the context the page says more."""
 RESTATING = [x for x in CHANGES if x not in ("gpt2", *WITH_KINDS_OF_LAYERS)]
 
 

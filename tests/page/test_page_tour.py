@@ -281,6 +281,15 @@ def test_paper_has_all_stops_without_controls(tab: Any) -> None:
     tab.emulate_media(media="screen")
 
 
+UNBROKEN = """() => {
+    const rules = [...document.styleSheets].flatMap((x) => [...x.cssRules]);
+    const onPaper = rules.filter((x) => x.media?.mediaText === "print");
+    return onPaper.some((x) => [...x.cssRules].some(
+        (y) => y.style?.breakInside === "avoid" &&
+            document.querySelector(".tour-handout > article").matches(y.selectorText)));
+}"""
+
+
 @pytest.mark.parametrize("tab", ["deepseek-v3"], indirect=True)
 def test_handout_begins_with_a_layer_and_ends_with_answers(tab: Any) -> None:
     stops = tour_of(model_of("deepseek-v3"))
@@ -300,7 +309,9 @@ def test_handout_begins_with_a_layer_and_ends_with_answers(tab: Any) -> None:
     wait_until_drawn(tab)
     assert "Embedding" in tab.text_content(PLACE) and tab.evaluate(LIT)
     shares = filled_shares(tab.pdf(format="A4", prefer_css_page_size=True), 15, 15)
-    assert len(shares) <= 8 and min(shares[:-2]) >= 0.8, shares  # before the answers, what is left
+    # stops that fit on a page are not broken: the largest needs half of one
+    assert len(shares) <= 9 and min(shares[:-2]) >= 0.6, shares
+    assert tab.evaluate(UNBROKEN)
 
 
 def test_handout_of_a_live_model_has_its_values(browser: Any, tmp_path: Path) -> None:
@@ -607,10 +618,10 @@ def test_typed_answers_are_judged(tab: Any) -> None:
     go_to(tab, "#tour=4")
     assert tab.get_attribute(".tour-asked", "data-question") == "weights"
     assert answer(tab, "2516582") == (
-        "Not right: 320 times too small. They are the weights of q, k, v, times the layers that have them"
+        "Not right: 320 times too small. Counted are the weights of q, k, v, times the layers that have them"
     )
     assert answer(tab, "-1") == (
-        "Not right. They are the weights of q, k, v, times the layers that have them"
+        "Not right. Counted are the weights of q, k, v, times the layers that have them"
     )
     assert answer(tab, "805306360") == "Not right: about right, but not exact: off by −8"
     assert answer(tab, "813000000").endswith("about right, but not exact: 0.9% too large")

@@ -434,7 +434,9 @@ def find_preset(name: str) -> Preset:
     if refused := find_refused(name):
         raise refusal(refused)
     known = {normalize_name(x): x for preset in presets() for x in (*preset.ids, preset.slug)}
-    near = [known[x] for x in nearest(normalize_name(name), known)]
+    word = normalize_name(name)
+    longer = [x for x in known if x.startswith(word) and "/" not in known[x]] if word else []
+    near = [*dict.fromkeys(known[x] for x in (*longer, *nearest(word, known)))][:3]
     hint = (
         f"did you mean {', '.join(near)}?"
         if near

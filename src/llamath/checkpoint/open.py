@@ -419,8 +419,10 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
             notes.append(beside_note(safe(path), text))
     else:
         keys, path = _read_config_json(text), text
+    stem, _ = os.path.splitext(file := os.path.basename(text))
     return FoundConfig(
-        name=_folder_name(folder, text),
+        # a folder may have configurations of several models, under names of their own
+        name=_folder_name(folder, text) if is_checkpoint or file in CONFIG_FILES else safe(stem),
         keys=keys,
         source=safe(path or text),
         folder=folder or ".",

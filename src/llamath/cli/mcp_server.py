@@ -13,6 +13,7 @@ import mcp_types as types
 from anyio import EndOfStream
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from ..utils.access import Access
 from .report_tools import FORMATS, TOOLS, ReportTool, agent_schema
@@ -40,7 +41,8 @@ async def _serve(access: Access) -> None:
     try:
         async with stdio_server() as (received, sent):
             requests = _OpenRequests()
-            streams = _Received(received, requests), _Sent(sent, requests)
+            answers = _Sent(sent, requests)
+            streams = _Received(received, requests, answers), answers
             await server.run(*streams, server.create_initialization_options())
     finally:
         await runner.close()
@@ -92,17 +94,31 @@ class _Stream:
         await self._stream.aclose()
 
 
+class _Sent(_Stream):
+    """The messages on stdout."""
+
+    async def send(self, item: Any) -> None:
+        """Write a message."""
+        await self._stream.send(item)
+        self._requests.note_sent(item.message)
+
+
 class _Received(_Stream):
     """The messages on stdin; they end when each request is answered, as a pipe ends at once."""
 
+    def __init__(self, stream: Any, requests: _OpenRequests, answers: _Sent) -> None:
+        super().__init__(stream, requests)
+        self._answers = answers
+
     async def receive(self) -> Any:
-        """Return the next message."""
+        """Return the next message; a line that is none is answered here, as the SDK drops it."""
         try:
-            item = await self._stream.receive()
+            while isinstance(item := await self._stream.receive(), Exception):
+                await self._answers.send(SessionMessage(_unreadable(item)))
         except EndOfStream:
             await self._requests.wait_for_answers()
             raise
-        self._requests.note_received(getattr(item, "message", None))
+        self._requests.note_received(item.message)
         return item
 
     def __aiter__(self) -> Self:
@@ -115,13 +131,18 @@ class _Received(_Stream):
             raise StopAsyncIteration from None
 
 
-class _Sent(_Stream):
-    """The messages on stdout."""
-
-    async def send(self, item: Any) -> None:
-        """Write a message."""
-        await self._stream.send(item)
-        self._requests.note_sent(item.message)
+def _unreadable(error: Exception) -> types.JSONRPCError:
+    """Return the answer to a line that is no JSON, or no message."""
+    # what pydantic found, by which the SDK reads a line
+    found = [x["type"] for x in getattr(error, "errors", list)()]
+    code, says = (
+        (types.INVALID_REQUEST, "the line is no message of JSON-RPC 2.0")
+        if found and "json_invalid" not in found
+        else (types.PARSE_ERROR, "the line is no JSON")
+    )
+    return types.JSONRPCError(
+        jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=says)
+    )
 
 
 def create_server(runner: ToolRunner) -> Server[Any]:

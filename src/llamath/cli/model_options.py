@@ -332,7 +332,7 @@ def note_context(
         note(f"{context:,} tokens; the model supports {own:,}: {Argument('context', 'max')}")
     elif own and context > own:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")
-    elif not own:
+    elif not own and not given:
         note(f"no context length is known; using {context:,} tokens")
 
 

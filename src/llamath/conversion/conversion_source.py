@@ -10,7 +10,6 @@ from typing import Any
 from ..analysis.check.verify.verified_checkpoint import verify_contents, vocab_size
 from ..analysis.check.verify.verify_tensors import Finding
 from ..checkpoint.formats import gguf
-from ..checkpoint.formats.dtypes import find_dtype
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata.gguf_rope import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies
@@ -19,12 +18,13 @@ from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, pac
 from ..checkpoint.quantization.dequantizers import why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.quantization.packed_tensors import packed_weights
+from ..checkpoint.quantization.weight_format import stated_dtype
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.tree import Block, Stack, walk
 from ..families.gguf_config import with_gguf_keys
 from ..loading import STORED_INSTEAD, load_family
 from ..model import FamilyModel
-from ..utils.errors import Argument, ConvertError, Name, safe
+from ..utils.errors import Argument, ConvertError, Name, UnknownQuantization, safe
 from .edit.edit_source import EditedCheckpoint, EditSource
 from .float_cast import FLOAT_BYTES, INTEGERS
 from .source_files import SourceFiles, take_stamps
@@ -99,9 +99,10 @@ def _open_source(
     tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)
     _check_dtypes(tensors, {part.weight.dtype for x in stored_tensors for part in x.parts})
     notes += [x for x in model.notes if x.startswith(_KEPT_NOTES)]
-    declared = find_dtype(
-        str(model.config.data.get("torch_dtype") or model.config.data.get("dtype") or "")
-    )
+    try:
+        declared = stated_dtype(model.config.data)
+    except UnknownQuantization:  # what is written states the dtype of its tensors
+        declared = None
     return ConversionSource(
         folder=checkpoint.folder or ".",
         format=checkpoint.manifest.format,

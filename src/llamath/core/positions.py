@@ -34,7 +34,8 @@ MAX_ROTARY_DIM = 1 << 16
 """Upper limit of the channels of a head that rotate, for each of which a frequency is computed."""
 _ORIGINAL = "original_max_position_embeddings"
 ROTARY_KEYS = (
-    "head_dim, partial_rotary_factor, rotary_dim and qk_rope_head_dim decide how many rotate"
+    "head_dim, or else hidden_size / num_attention_heads, partial_rotary_factor, rotary_dim and "
+    "qk_rope_head_dim decide how many rotate"
 )
 
 

@@ -49,8 +49,8 @@ class SituMLP(MLP):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
         gate, up = m.to_float32(self.gate(m, x)), m.to_float32(self.up(m, x))
-        y = m.multiply(_soft_clamp(m, gate, self.beta), m.act(gate, "sigmoid"))
-        y = m.multiply(y, up if self.linear_beta is None else _soft_clamp(m, up, self.linear_beta))
+        y = m.multiply(m.softcap(gate, self.beta), m.act(gate, "sigmoid"))
+        y = m.multiply(y, m.softcap(up, self.linear_beta))
         return self.down(m, m.to_model_dtype(y))
 
 
@@ -109,10 +109,6 @@ def _streams_of(layer: DepthAttentionLayer, parts: Sequence[X]) -> tuple[X | Non
     *streams, total = parts
     known = streams.pop(0) if layer.complete else None
     return known, streams[-1] if len(streams) > layer.opens else None, total
-
-
-def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
-    return m.scale(m.act(m.scale(x, 1 / limit), "tanh"), limit)
 
 
 _LATENT = {"down": "down_proj", "norm": "norm", "up": "up_proj"}

@@ -4,6 +4,8 @@ lessons.
 
 from __future__ import annotations
 
+import re
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .settings import Question, ask
@@ -71,7 +73,14 @@ class CountQuestion(Question):
     )
 
 
+_MOST_FACTORS = 20
+
+
 def _read_number(value: object) -> str:
+    """Return a count as text; that of a product, such as a shape, is worked out."""
+    factors = re.split(r"(?<=[\d\s])[*×·x](?=[\d\s])", value) if isinstance(value, str) else []
+    if 1 < len(factors) <= _MOST_FACTORS:
+        value = str(prod(COUNT.read(x.strip()) for x in factors))
     COUNT.read(value)
     return count_text(value)
 
@@ -96,7 +105,7 @@ class ExplainQuestion(Question):
             schema=COUNT.schema,
         ),
         positional=True,
-        help="Number of parameters, in full (8030261248) or rounded (685B).",
+        help="Number of parameters, in full (8030261248), rounded (685B) or a product (4096*4096).",
     )
     like: Any = ask(MODEL_NAME, default=None, help="Consider this model only.")
     all: bool = ask(YES_OR_NO, default=False, help="Show unlikely explanations, too.")

@@ -38,6 +38,12 @@ function summandsOf(line: string): string[] {
 	return found;
 }
 
+/** Groups the digits of a line of numbers, as its result has them. */
+const withGroups = (line: string) =>
+	/[a-z]/i.test(line.replace(/min|max|round/g, ""))
+		? line
+		: line.replace(/(?<![\d.,])[1-9]\d{3,}(?![\d.])/g, grouped);
+
 /** Lines of a formula, each equal to the one before. */
 export function Formula({ lines }: { lines: (string | false | null | undefined)[] }) {
 	// a formula can be wider than the dialog: it scrolls, and so can be reached with Tab
@@ -45,6 +51,7 @@ export function Formula({ lines }: { lines: (string | false | null | undefined)[
 		<pre class="formula" tabIndex={0} aria-label="formula">
 			{lines
 				.filter((x): x is string => typeof x === "string" && x !== "")
+				.map(withGroups)
 				.map((line, i) => [
 					i > 0 && "\n= ",
 					...(line.length > LONG && !line.includes("\n") ? summandsOf(line) : [line]).map(

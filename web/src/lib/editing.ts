@@ -182,7 +182,7 @@ export const encodeEdit = (design: Design, { values, tied }: Dimensions): string
 /** Ends the edit, and forgets the other keys of a config that was opened. */
 export function closeEdit(): void {
 	forgetKeptKeys();
-	change({ edit: "", sizes: "", keys: "" });
+	change({ edit: "", sizes: "", keys: "", plain: "" });
 	focusNext("[data-view=edit]");
 }
 

@@ -41,6 +41,8 @@ export interface Verdict {
 
 /** A number that is nearly right is told how much is missing, others how many times. */
 const NEAR = 1.05;
+/** How many more times do not matter. */
+const MANY = 1000;
 
 /** How far a number is from the answer. */
 function distance({ scaled, half, unit, digits }: Answer, answer: bigint): string {
@@ -56,7 +58,7 @@ function distance({ scaled, half, unit, digits }: Answer, answer: bigint): strin
 	const side = off > 0n ? "large" : "small";
 	return ratio < NEAR
 		? `about right, but not exact: ${threeDigits(Math.max(100 * (ratio - 1), 0.1))}% too ${side}`
-		: `${threeDigits(ratio)} times too ${side}`;
+		: `${ratio < MANY ? threeDigits(ratio) : "over 1,000"} times too ${side}`;
 }
 
 /** What is typed, at the letters of the model and, of a formula, at other values of them. */

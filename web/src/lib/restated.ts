@@ -50,12 +50,13 @@ interface Known extends ModelData {
 		rows: Row[];
 		weights: { dtype: string; name: string; bytes: string; released: boolean }[];
 	};
-	passes: Record<string, { steps: { does: string }[] }[]>;
+	passes: Record<string, { name: string; steps: { does: string }[] }[]>;
 	attention: {
-		kinds: { rope: number | null; window: string | null }[];
+		kinds: { rope: number | null; window: string | null; causal: boolean }[];
 		ropes: Rope[];
 		context: string;
 	};
+	plate: { pattern: string[]; kinds: { label: string }[] };
 	tour: Stop[];
 	sizes: {
 		dtype: string;
@@ -171,6 +172,7 @@ export function readRestated(
 		window = { key: followed.window, own, now, most };
 		if (now) letters[WINDOW] = now;
 		if (now && differs(followed.window)) follow([followed.window], withoutOwnPairs);
+		if (now === most && (now !== own || most !== length)) changes.add(seeingAll);
 	}
 	if (followed.rope && [...ROPE_KEYS, ORIGINAL].some(differs))
 		follow(
@@ -231,6 +233,45 @@ const withoutOwnPairs: Change = (model) =>
 			? { ...row, of: row.of.map((x, i) => (i === 1 ? x.toSpliced(1, 1) : x)) }
 			: row,
 	);
+
+/** Of a causal window as long as the context: no layer is more local than another. */
+const seeingAll: Change = (model) => {
+	if (!model.attention.kinds.every((x) => x.causal)) return model;
+	const said = (text: string) =>
+		text
+			.replace(/\d+ local : \d+ global/, "all see all tokens")
+			.replace("local attention", "full-window attention")
+			.replace(/over the last [\d,]+ keys/, data.words.all_keys as string);
+	const { passes, facts, plate, attention } = model;
+	const stages = Object.entries(passes).map(([name, list]) => [
+		name,
+		list.map((x) => ({
+			...x,
+			name: said(x.name),
+			steps: x.steps.map((y) => ({ ...y, does: said(y.does) })),
+		})),
+	]);
+	const made = withRows(model, (row) => ({
+		...row,
+		note: row.name === "Window" ? `${row.note}, the whole context` : said(row.note),
+	}));
+	const toured = withStops(made, (stop) => {
+		const isOfWindow = /window|the last/.test(stop.what);
+		const all = " The window is the whole context, so that no token is outside.";
+		return isOfWindow ? { ...stop, what: stop.what + all } : stop;
+	});
+	return {
+		...toured,
+		passes: Object.fromEntries(stages),
+		facts: { ...made.facts, description: said(facts.description) },
+		plate: {
+			...plate,
+			pattern: plate.pattern.map(said),
+			kinds: plate.kinds.map((x) => ({ ...x, label: said(x.label) })),
+		},
+		attention: { ...attention, kinds: attention.kinds.map((x) => ({ ...x, window: null })) },
+	};
+};
 
 function ropeChange(
 	{ theta: usual, words }: NonNullable<Followed["rope"]>,

@@ -102,6 +102,8 @@ export const SETTINGS = {
 		"design",
 	]),
 	edit: setting(listed("", "sizes", "text")),
+	// of latent attention: what multi-head attention would cache
+	plain: setting(listed("", "cache")),
 	// JSON: keys of the edited config that change no weight
 	keys: setting(cut(MAX_TEXT)),
 	target: setting(matching(/^[\dkmbgte+.,_ ]{1,24}$/i), "", ["design"]),

@@ -75,7 +75,16 @@ export function writeState(of: State): string {
 }
 
 /** Settings each of whose changes is a step that Back undoes. */
-const STEPS: readonly SettingName[] = ["view", "section", "zoom", "layer", "edit", "sizes", "keys"];
+const STEPS: readonly SettingName[] = [
+	"view",
+	"section",
+	"zoom",
+	"layer",
+	"edit",
+	"sizes",
+	"keys",
+	"plain",
+];
 /** Of these, changes of the same ones that follow each other are one step, as of a slider. */
 const SIZING = ["memory", "parameters", "layouts"];
 const isSizing = (name: SettingName) => SETTINGS[name].parts.some((x) => SIZING.includes(x));

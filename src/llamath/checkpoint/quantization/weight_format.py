@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...utils.errors import Argument, UnknownQuantization, safe
 from ...utils.record_type import Record
-from ..formats.dtypes import find_dtype
+from ..formats.dtypes import DType, find_dtype
 from . import QUANTIZATION_KEYS
 
 if TYPE_CHECKING:
     from .matrix_formats import MatrixFormat
     from .recipes import Recipe
 
+DTYPE_KEYS = ("dtype", "torch_dtype")
 _MatrixFunction = Callable[[int, int], int]
 """A number for a matrix of (outputs, inputs)."""
 
@@ -77,10 +79,10 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
     """Return the format that a model's configuration declares for its weights: a plain dtype, or
     a quantization recipe.
     """
-    dtype = find_dtype(str(config.get("dtype") or config.get("torch_dtype") or ""))
-    plain = PLAIN_FORMATS[
-        dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
-    ]
+    dtype = stated_dtype(config)
+    if dtype is not None and dtype.short_name not in PLAIN_FORMATS:
+        raise _wrong_dtype(config)
+    plain = PLAIN_FORMATS["bf16" if dtype is None else dtype.short_name]
     for key in QUANTIZATION_KEYS:
         if isinstance(section := config.get(key), Mapping):
             from .recipes import read_recipe
@@ -95,6 +97,30 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
     return plain
 
 
+def stated_dtype(config: Mapping[str, Any]) -> DType | None:
+    """Return the dtype that a model's configuration states, `dtype` before the older
+    `torch_dtype`, as transformers reads them; None if it states none.
+    """
+    text = _dtype_text(config)
+    dtype = find_dtype(text)
+    if text and dtype is None:
+        raise _wrong_dtype(config)
+    return dtype
+
+
+def _dtype_text(config: Mapping[str, Any]) -> str:
+    found = (x for key in DTYPE_KEYS if (x := config.get(key)) not in (None, ""))
+    return str(next(found, ""))
+
+
+def _wrong_dtype(config: Mapping[str, Any]) -> UnknownQuantization:
+    found = safe(_dtype_text(config), 40)
+    return UnknownQuantization(
+        f"the config's dtype is {found}: expected float32, float16 or bfloat16",
+        hint=f"correct it, or give the format of the weights: {Argument('dtype', 'bf16')}",
+    )
+
+
 def states_weight_format(config: Mapping[str, Any]) -> bool:
     """Return whether a configuration says in which format its weights were released."""
-    return any(config.get(key) for key in ("dtype", "torch_dtype", *QUANTIZATION_KEYS))
+    return any(config.get(key) for key in (*DTYPE_KEYS, *QUANTIZATION_KEYS))

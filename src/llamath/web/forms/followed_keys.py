@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ...analysis.graph.node import Node
 from ...analysis.graph.recorder import record
 from ...analysis.learn.tour.attention_texts import scaled_angles
+from ...analysis.storage.choose_storage import released_format
 from ...analysis.understand.fact_sheet import activation_name, rope_words
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, declared_weight_format
@@ -113,7 +114,8 @@ def followed_keys(model: FamilyModel) -> dict[str, Any]:
     `rope` with the base of a config without one, `act` by its key, `dtypes` by their names unless
     weights are quantized; `words` are pairs of a text of the model and one in its place.
     """
-    is_plain = model.weight_format.name in PLAIN_FORMATS
+    released = released_format(model)
+    is_plain = released is not None and released.name in PLAIN_FORMATS
     return {
         "context": context_key(model),
         "window": window_key(model),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ...analysis.graph.operations.attention_operations import rope
 from ...analysis.graph.recorder import record
+from ...analysis.storage.choose_storage import released_format
 from ...core.blocks import MoE
 from ...core.expr import Expr, Power
 from ...core.latent_attention import LatentAttention
@@ -53,7 +54,8 @@ def fixed_letters(model: FamilyModel) -> list[str]:
 
 def _names_experts(model: FamilyModel) -> bool:
     """Whether the format of the weights is chosen for each expert by its name."""
-    recipe = model.weight_format.recipe
+    released = released_format(model)
+    recipe = None if released is None else released.recipe
     return recipe is not None and recipe.names_experts
 
 

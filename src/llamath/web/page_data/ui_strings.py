@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...analysis.graph.operations.attention_operations import OVER_CACHED_KEYS
 from ...analysis.learn.tour.stop_questions import SO_FAR
 from ...analysis.understand.diff.causes import LETTER_CHANGES, LETTER_ORDER, METHOD
 from ...analysis.understand.diff.structural_diff import HEAD_CHANGES
@@ -138,6 +139,7 @@ UI_STRINGS: dict[str, Any] = {
     "method": METHOD,
     "order": LETTER_ORDER,
     "so_far": SO_FAR,
+    "all_keys": OVER_CACHED_KEYS,
     "changes": LETTER_CHANGES | {"head": HEAD_CHANGES},
 }
 """All strings by where they are used."""

@@ -337,8 +337,7 @@ function comparisonOf(pairs: StepPair[], side: 0 | 1): Side {
 			all
 				.filter((x) => x.mark === "differs")
 				.map(
-					(x) =>
-						`≠ there ${x.texts[side ? 0 : 1].replace(`${x.steps[side]!.does}, `, "")}`,
+					(x) => `${x.texts[side ? 0 : 1].replace(`${x.steps[side]!.does}, `, "")} there`,
 				),
 			all
 				.filter((x) => x.mark === "only" && x.steps[side]!.kind !== "view")

@@ -49,7 +49,11 @@ function axisOf(levels: bigint[], width: number, isSmall = false): Axis {
 		[start, high + (high - start) * 0.02],
 		[isBroken ? 34 : 0, width - 1],
 	);
-	const ticks = scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1));
+	const usual = width > 420 ? 5 : 3;
+	const shown = (count: number) =>
+		scale.ticks(count).filter((x) => scale(x) > (isBroken ? 44 : -1));
+	// where many digits tell them apart, each needs its room
+	const ticks = shown(usual).length > width / 75 ? shown(usual / 2) : shown(usual);
 	const [startLabel, ...labels] = countLabels(
 		[start, ...ticks].map((x) => BigInt(Math.round(x))),
 	);

@@ -34,8 +34,11 @@ export function AsMixture({ edited, mixture }: { edited: Edited; mixture: Mixtur
 				<thead>
 					<tr>
 						<td />
-						<th scope="col">dense</th>
-						<th scope="col">with experts</th>
+						{["dense", "with experts"].map((x) => (
+							<th key={x} scope="col" class="n">
+								{x}
+							</th>
+						))}
 					</tr>
 				</thead>
 				<tbody>

@@ -81,6 +81,9 @@ export function ConfigText({
 	const noted = new Map(notes.map((x) => [x.line, x]));
 	return (
 		<div class="config-text">
+			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
+				Copy config.json
+			</button>
 			<div class="config-lines" aria-hidden="true" ref={numbers}>
 				{lines.map((_, i) => (
 					<span key={i} class={noted.has(i) ? "marked" : undefined}>
@@ -102,9 +105,6 @@ export function ConfigText({
 			{edited.opened && (
 				<p class="caption">Keys that change no weight are those of {edited.opened}.</p>
 			)}
-			<button type="button" class="button" onClick={() => copyText(text, "config.json")}>
-				Copy config.json
-			</button>
 		</div>
 	);
 }

@@ -9,6 +9,7 @@ import { editCauses, type EditCause } from "../../lib/edit_causes";
 import {
 	closeEdit,
 	editedDimensions,
+	editedModel,
 	withExperts,
 	withValues,
 	type Edited,
@@ -21,6 +22,8 @@ import { change, state, useAppState } from "../../lib/state";
 import type { Letters } from "../../lib/template";
 import { Waterfall } from "../compare/waterfall";
 import { Dimension, Total } from "../design/design";
+import { openPlace } from "../plate/plate";
+import { kindAt, numLayers, plateOf, type LayerKind } from "../plate/plate_model";
 import { AsMixture } from "./as_mixture";
 import { ConfigText, goToLine } from "./config_text";
 import { WindowNote, WindowQuestions, WindowSlider } from "./edited_window";
@@ -40,13 +43,12 @@ export function EditPanel({
 	/** Called with whether the text is no config, so that what follows is of the last one. */
 	setHalfTyped: (isHalfTyped: boolean) => void;
 }) {
-	const { edit, keys } = useAppState("edit", "keys");
+	const { edit, keys, plain } = useAppState("edit", "keys", "plain");
 	const { original, counts, isChanged, broken, ignored, mixture } = edited;
 	const isText = edit === "text";
 	const lost = isChanged && edited.model !== original ? leftOut(edited.model, original) : [];
 	const [isPast, setPast] = useState(false);
 	const [typed, setNotes] = useState(NO_NOTES);
-	const [isPlain, setPlain] = useState(false);
 	const notes = isText ? typed : NO_NOTES;
 	useEffect(() => setHalfTyped(notes.length > 0), [notes.length > 0]);
 	const end = useRef<HTMLDivElement>(null);
@@ -89,8 +91,8 @@ export function EditPanel({
 						<button
 							type="button"
 							class="button"
-							aria-disabled={!isChanged && !keys}
-							onClick={() => change({ sizes: "", keys: "" })}
+							aria-disabled={!isChanged && !keys && !plain}
+							onClick={() => change({ sizes: "", keys: "", plain: "" })}
 						>
 							Reset
 						</button>
@@ -101,7 +103,7 @@ export function EditPanel({
 				</div>
 				<div class={isChanged || isText ? "edit-body" : "edit-body unchanged"}>
 					<div class="edit-inputs">
-						<Questions edited={edited} isPlain={isPlain} setPlain={setPlain} />
+						<Questions edited={edited} />
 						{isText ? (
 							<ConfigText
 								key={original.name}
@@ -131,7 +133,7 @@ export function EditPanel({
 							</p>
 						)}
 						<WindowNote edited={edited} />
-						{isPlain && hasLatent(edited) && <LatentNote edited={edited} />}
+						{plain && hasLatent(edited) && <LatentNote edited={edited} />}
 						{edited.hasOtherCache && (
 							<p class="edit-note">
 								The cache, the attention and the memory below are those of{" "}
@@ -260,16 +262,23 @@ function Change({ edited }: { edited: Edited }) {
 	);
 }
 
-function Questions({
-	edited,
-	isPlain,
-	setPlain,
-}: {
-	edited: Edited;
-	/** Whether the cache of plain attention is asked for, of a model with a latent. */
-	isPlain: boolean;
-	setPlain: (isPlain: boolean) => void;
-}) {
+/** Opens a layer that an edit changes, where the open one stays as it is. */
+function openChanged({ original }: Edited): void {
+	const { model } = editedModel(state.view === "b" ? 1 : 0, state.sizes, state.keys);
+	const [own, now] = [plateOf(original).kinds, plateOf(model).kinds];
+	const open = openPlace(model, state.layer);
+	if (typeof open !== "number" || own.length !== now.length) return;
+	const shapesOf = ({ weights }: LayerKind) => weights.map((x) => `${x.path} ${x.shape}`).join();
+	const isChanged = now.map((x, i) => shapesOf(x) !== shapesOf(own[i]!));
+	const plate = plateOf(model);
+	const [nearest] = Array.from({ length: numLayers(plate) }, (_, i) => i)
+		.filter((i) => isChanged[kindAt(plate, i)])
+		.toSorted((a, b) => Math.abs(a - open) - Math.abs(b - open));
+	if (nearest !== undefined && nearest !== open) change({ layer: nearest, zoom: "" }, true);
+}
+
+function Questions({ edited }: { edited: Edited }) {
+	const { plain } = useAppState("plain");
 	const { design, dimensions, mixture, experts } = edited;
 	const questions = useMemo(() => classicQuestions(design), [design]);
 	const own = useMemo(() => editedDimensions(design, ""), [design]);
@@ -285,7 +294,10 @@ function Questions({
 						class="button"
 						title={title || undefined}
 						aria-pressed={isChosen}
-						onClick={() => set(design, isChosen ? withoutChange(own, asked) : asked)}
+						onClick={() => {
+							set(design, isChosen ? withoutChange(own, asked) : asked);
+							if (!isChosen) openChanged(edited);
+						}}
 					>
 						{name}
 					</button>
@@ -295,8 +307,8 @@ function Questions({
 				<button
 					type="button"
 					class="button"
-					aria-expanded={isPlain}
-					onClick={() => setPlain(!isPlain)}
+					aria-expanded={plain !== ""}
+					onClick={() => change({ plain: plain ? "" : "cache" })}
 				>
 					multi-head attention's cache
 				</button>

@@ -87,7 +87,8 @@ export function axis(key: string, values: number[], from: number, to: number): A
 		};
 	}
 	const base = BINARY.has(key) ? 2 : 10;
-	const low = base ** Math.floor(Math.log(least) / Math.log(base));
+	// a point on the frame would lie on the axis
+	const low = base ** Math.floor(Math.log(least / 1.0001) / Math.log(base));
 	const high = base ** Math.ceil(Math.log(most * 1.0001) / Math.log(base));
 	const scale = scaleLog([low, Math.max(high, low * base)], [from, to]);
 	const powers = Array.from({ length: 64 }, (_, i) => low * base ** i).filter(
@@ -112,14 +113,14 @@ export function Plot({ models }: { models: Entry[] }) {
 			<div class="tools no-print">
 				<Select
 					id="plot-y"
-					label="Up"
+					label="Vertical axis"
 					options={AXES}
 					chosen={y}
 					choose={(value) => change({ y: value })}
 				/>
 				<Select
 					id="plot-x"
-					label="Right"
+					label="Horizontal axis"
 					options={AXES}
 					chosen={x}
 					choose={(value) => change({ x: value })}

@@ -117,7 +117,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 			}
 			lead={lead}
 		>
-			<ContextWarning model={model} />
+			<ContextWarning model={model} isQuiet />
 			<HardwareMatrix
 				rows={rows}
 				heads={counts.map((n) => `${n} ×`)}

@@ -46,7 +46,7 @@ function describe(cell: Cell, context: bigint): string {
 		return `${name}: fits, ${cell.sequences === null ? "any number of" : grouped(cell.sequences)} sequences of ${grouped(context)} tokens, ${cell.decode === null ? "" : `at most ${rate(cell.decode)} tokens per second, `}${cell.split.layout.name}`;
 	if (cell.context !== 0n)
 		return `${name}: does not fit; only ${cell.context === null ? "any" : grouped(cell.context)} tokens of context`;
-	return `${name}: does not fit, each GPU is ${gib(cell.short)} short`;
+	return `${name}: does not fit, each GPU has ${gib(cell.short)} too little`;
 }
 
 function CellContent({
@@ -101,9 +101,9 @@ function CellContent({
 	}
 	return (
 		<small>
-			<span class="wide">short </span>
 			<span class="narrow">−</span>
 			{gib(cell.short)}
+			<span class="wide"> too little</span>
 		</small>
 	);
 }

@@ -19,6 +19,7 @@ import {
 import { formatNote } from "../../lib/sizing/facts";
 import { chosenDtypes, memoryPerGpu, splitLabel, splitName } from "../../lib/sizing/gpu_memory";
 import { speedLimits } from "../../lib/sizing/speed_limits";
+import { duration, passSeconds } from "../speed/speed";
 import { totalFormula } from "../memory/memory_derivations";
 
 const amount = (n: bigint | null, unit: string) =>
@@ -64,7 +65,8 @@ export function Verdict({ model }: { model: ModelData }) {
 	});
 	const deriveMemory = () => ({ title: gpu.title, lines: [...inBytes(memory), gpu.source] });
 	const note = formatNote(gpu, dtype);
-	const decode = fits && sizes.work ? speedLimits(sized, gpu).passes[0]! : null;
+	const [decode, prefill] = fits && sizes.work ? speedLimits(sized, gpu).passes : [];
+	const machines = Math.ceil(Number(count) / gpu.node);
 	return (
 		<div class="verdict">
 			<SubHeading>
@@ -93,7 +95,15 @@ export function Verdict({ model }: { model: ModelData }) {
 					{amount(found.maxBatch, "sequences")} at this context
 					{decode &&
 						`; decode at most ${threeDigits(Number(decode.values.rate) / 1e9)} tokens/s`}
+					{prefill &&
+						`, no first token before ${duration(passSeconds(prefill))} of prefill`}
 					.
+				</p>
+			)}
+			{machines > 1 && (
+				<p data-sizing="machines">
+					{count} of them need {grouped(BigInt(machines))} machines, with at most{" "}
+					{gpu.node} in each; the network between machines is in none of these bounds.
 				</p>
 			)}
 			{!fits && instead.length > 0 && (

@@ -23,11 +23,12 @@ export function beyondContext(model: ModelData, context: bigint): string {
 		: `${Number(times.toPrecision(2)).toLocaleString("en-US")} times its own context`;
 }
 
-export function ContextWarning({ model }: { model: ModelData }) {
+/** Where a page says it twice, one of them is quiet to a screen reader. */
+export function ContextWarning({ model, isQuiet }: { model: ModelData; isQuiet?: boolean }) {
 	const { context } = useAppState("context");
 	const text = contextWarning(model, context);
 	return (
-		<p class="context-warning" role="status">
+		<p class="context-warning" role={isQuiet ? undefined : "status"}>
 			{text && (
 				<>
 					<b>Warning:</b> {text}.

@@ -278,7 +278,9 @@ function GpuCells({
 					derive={() => remainderDerivation(gpu, memory.values.total, name)}
 					label={`${name} on ${gpu.title}`}
 				>
-					{left >= 0n ? `fits, ${gibibytes(left)} left` : `short by ${gibibytes(-left)}`}
+					{left >= 0n
+						? `fits, ${gibibytes(left)} left`
+						: `${gibibytes(-left)} too little`}
 				</NumberButton>
 			</td>
 			<td class={isBeyond ? "n beyond" : "n"}>

@@ -83,7 +83,8 @@ function answerTo(models: readonly ModelData[], state: SizingSettings) {
 	const found = verdict(settings(model, state), gpu);
 	const { sized, fits, total, memory } = found;
 	const where = `${count} × ${shortTitle(gpu)}`;
-	if (!fits) return `${where}: ${count === "1" ? "" : "each "}${gibibytes(total - memory)} short`;
+	if (!fits)
+		return `${where}: ${gibibytes(total - memory)} too little${count === "1" ? "" : " each"}`;
 	const limits = sized.sizes.work && speedLimits(sized, gpu).passes[0]!.values;
 	const beyond = beyondContext(model, state.context);
 	return [

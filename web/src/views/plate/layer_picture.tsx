@@ -183,6 +183,7 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 							cachedCells={props.cachedCells}
 							markOf={props.markOf}
 							isOpen={isOpen}
+							asked={asking?.quiz.items[asking.at]?.part?.paths}
 						/>
 						{live?.ofNode(x)}
 					</g>
@@ -433,14 +434,18 @@ function NodeShape({
 	cachedCells,
 	markOf,
 	isOpen,
+	asked,
 }: {
 	placed: Placed;
 	cachedCells: number;
 	markOf?: Props["markOf"];
 	/** Whether the number of a weight is asked for and not yet known. */
 	isOpen?: (path: string) => boolean;
+	/** The weights that a quiz is at. */
+	asked?: readonly string[];
 }) {
 	const { boxes, circle, bar, panel, cells, experts, heads, labels, w, h, node } = placed;
+	const isAsked = (path = "") => (asked?.includes(path) ? "asked" : "");
 	const isPale = (path: string) => isOpen?.(path) || markOf?.(node, path) === "same";
 	const corner = heads
 		? [heads.x + heads.w, heads.y]
@@ -462,7 +467,7 @@ function NodeShape({
 			?.color ?? "other";
 	return (
 		<>
-			<rect class="hit" x={-4} y={-4} width={w + 8} height={h + 8} rx={4} />
+			<rect class="hit" x={-2} y={-2} width={w + 4} height={h + 4} rx={4} />
 			{panel && (
 				<rect
 					class="operation"
@@ -475,6 +480,7 @@ function NodeShape({
 			)}
 			{bar && (
 				<rect
+					class={isAsked(node.steps[0]?.uses[0]?.path)}
 					x={bar.x}
 					y={bar.y}
 					width={bar.w}
@@ -507,7 +513,7 @@ function NodeShape({
 						);
 					})}
 					<rect
-						class="own"
+						class={`own ${isAsked(x.matrix.use.path)}`}
 						x={x.x}
 						y={x.y}
 						width={x.w}

@@ -146,7 +146,7 @@ export function PositionsSection({ model }: { model: ModelData }) {
 			lead={
 				<>
 					Each pair of dimensions of a query and a key turns with its position; the line
-					shows after how many tokens a pair has turned once. Fast pairs tell neighbours
+					shows after how many tokens a pair has turned once. Fast pairs tell neighbors
 					apart, slow ones distant tokens.
 					{without.length > 0 &&
 						` ${without.map((x) => `${grouped(x.layers)} layers (${x.where})`).join(", ")} have no positional encoding.`}

@@ -96,20 +96,30 @@ function openPart({ key, part }: Item): void {
 	if (typeof layer === "number") change({ layer, zoom: "" }, true);
 }
 
-/** Scrolls the part that is asked for with its field between the bars; on phones it has none. */
-function revealPart({ key, part }: Item): void {
+/**
+ * Scrolls all fields above the bar if they have room there, and the part that is asked for with its
+ * field in any case; on phones it has none.
+ */
+function revealPart(bar: HTMLElement, { key, part }: Item): void {
+	const isShown = (x: Element) => x.checkVisibility();
+	const of = (...places: string[]) =>
+		places.flatMap((x) => [...document.querySelectorAll(`.hero ${x}`)]).filter(isShown);
+	const boxes = of(".skyline", "[data-item]").map((x) => x.getBoundingClientRect());
+	const under = Math.max(...boxes.map((x) => x.bottom)) + 8 - bar.getBoundingClientRect().top;
+	const room = Math.min(...boxes.map((x) => x.top)) - 8;
+	if (under > 0 && under <= room) scrollBy({ top: under, behavior: "instant" });
 	if (!part) return;
-	const places = /^\d+$/.test(part.layer)
-		? part.paths.map((x) => `.hero [data-steps~="${x.replace(/\.weight$/, "")}"]`)
+	const parts = /^\d+$/.test(part.layer)
+		? part.paths.map((x) => `[data-steps~="${x.replace(/\.weight$/, "")}"]`)
 		: [".skyline"];
-	const seen = places.flatMap((x) => [...document.querySelectorAll(x)]).slice(0, 1);
-	for (const x of [...seen, ...document.querySelectorAll(`.hero [data-item="${key}"]`)])
-		if (x.checkVisibility()) x.scrollIntoView({ block: "nearest", behavior: "instant" });
+	for (const x of [...of(...parts).slice(0, 1), ...of(`[data-item="${key}"]`)])
+		x.scrollIntoView({ block: "nearest", behavior: "instant" });
 }
 
 function Bar({ quiz, at, go }: Asking) {
 	const item = quiz.items[at]!;
 	const { model, items } = quiz;
+	const bar = useRef<HTMLDivElement>(null);
 	const input = useRef<HTMLInputElement>(null);
 	const hadFocus = useRef(false);
 	const [said, say] = useState("");
@@ -124,7 +134,7 @@ function Bar({ quiz, at, go }: Asking) {
 	useEffect(() => {
 		openPart(item);
 		// once another layer that the part opens is drawn
-		const reveal = () => revealPart(item);
+		const reveal = () => bar.current && revealPart(bar.current, item);
 		let frame = requestAnimationFrame(() => (frame = requestAnimationFrame(reveal)));
 		return () => cancelAnimationFrame(frame);
 	}, [item.key]);
@@ -146,7 +156,13 @@ function Bar({ quiz, at, go }: Asking) {
 	};
 	const isKnown = quiz.isKnown(item);
 	return (
-		<div class="quiz no-print" role="group" aria-label="Count it yourself" data-quiz={item.key}>
+		<div
+			ref={bar}
+			class="quiz no-print"
+			role="group"
+			aria-label="Count it yourself"
+			data-quiz={item.key}
+		>
 			<div class="quiz-controls">
 				<Progress quiz={quiz} at={at} move={move} />
 				<button
@@ -439,7 +455,7 @@ function Score({ quiz }: { quiz: Quiz }) {
 	);
 }
 
-/** The same in another order, of a second sheet for neighbours. */
+/** The same in another order, of a second sheet for neighbors. */
 function shuffled(list: readonly number[]): number[] {
 	const keyed = list.map((x): [number, number] => [Math.random(), x]);
 	return keyed.toSorted((a, b) => a[0] - b[0]).map((x) => x[1]);

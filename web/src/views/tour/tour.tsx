@@ -21,11 +21,13 @@ import { openPlace } from "../plate/plate";
 import { stagesOf } from "../plate/plate_model";
 import { AskedQuestion } from "./question";
 import { LitSteps, NO_STEPS, stopAt, tourOf, type TourStop } from "./tour_stops";
-import { ShapeList, Shapes, StopNumbers } from "./tour_shapes";
+import { ShapeList, StopNumbers } from "./tour_shapes";
 
 const MS_PER_WORD = 240;
 /** Of fewer lines, code is open and beside the words. */
 const SHORT = 3;
+/** On paper, code of more lines is as wide as the page. */
+const BESIDE = 8;
 const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const linesOf = ({ code }: TourStop) => code.reduce((n, x) => n + x.length - 1, 0);
 const goTo = (index: number) => change({ tour: index + 1 });
@@ -446,11 +448,21 @@ function Questions({ model, stop, before }: { model: ModelData; stop: TourStop; 
 	);
 }
 
-/** The answer, with the letters that it follows from. */
-function Solution({ model, question }: { model: ModelData; question: Question }) {
+/** The answer, and what it is in letters. */
+function solved(model: ModelData, question: Question) {
 	const letters = lettersOf(model, question);
 	const answer = grouped(value(question.form, letters));
-	const symbols = notation(question.form, letters, true);
+	return { answer, symbols: notation(question.form, letters, true) };
+}
+
+const isComputed = (model: ModelData, question: Question) => {
+	const { answer, symbols } = solved(model, question);
+	return symbols !== answer;
+};
+
+/** The answer, with the letters that it follows from. */
+function Solution({ model, question }: { model: ModelData; question: Question }) {
+	const { answer, symbols } = solved(model, question);
 	return (
 		<>
 			{symbols !== answer && <i>{symbols} = </i>}
@@ -548,25 +560,31 @@ function Handout({ model }: { model: ModelData }) {
 					<h3>
 						{i + 1}. {x.title}
 					</h3>
-					<p>{x.what}</p>
-					<p>
-						<strong>Why?</strong> {x.why}
-					</p>
-					{x.formula && <Mathematics text={x.formula} />}
-					{isOnPaper && Values ? (
-						<>
-							<Values model={model} stop={x} />
-							<ShapeList stop={x} />
-						</>
-					) : (
-						<Shapes model={model} stop={x} />
-					)}
-					<Code model={model} stop={x} open />
-					{x.questions.map((question, n) => (
-						<p key={n} class="tour-to-answer">
-							<strong>{question.text}</strong>
+					<div>
+						<p>{x.what}</p>
+						<p>
+							<strong>Why?</strong> {x.why}
 						</p>
-					))}
+						{x.formula && <Mathematics text={x.formula} />}
+						<ShapeList stop={x} />
+						{linesOf(x) <= BESIDE && <Code model={model} stop={x} open />}
+					</div>
+					<div>
+						{isOnPaper && Values ? (
+							<Values model={model} stop={x} />
+						) : (
+							<StopNumbers model={model} stop={x} />
+						)}
+						{x.questions.map((question, n) => (
+							<p
+								key={n}
+								class={`tour-to-answer${isComputed(model, question) ? " computed" : ""}`}
+							>
+								<strong>{question.text}</strong>
+							</p>
+						))}
+					</div>
+					{linesOf(x) > BESIDE && <Code model={model} stop={x} open />}
 				</article>
 			))}
 			<section class="tour-answers">

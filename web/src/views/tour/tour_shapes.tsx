@@ -26,16 +26,7 @@ export function StopNumbers({ model, stop }: { model: ModelData; stop: TourStop 
 	);
 }
 
-/** The shapes of the results as well, in letters and numbers, of one sequence of T tokens. */
-export function Shapes({ model, stop }: { model: ModelData; stop: TourStop }) {
-	return (
-		<>
-			<StopNumbers model={model} stop={stop} />
-			<ShapeList stop={stop} />
-		</>
-	);
-}
-
+/** The shapes of the results, in letters and numbers, of one sequence of T tokens. */
 export function ShapeList({ stop, isFolded }: { stop: TourStop; isFolded?: boolean }) {
 	const n = stop.shapes.length;
 	if (!n) return null;

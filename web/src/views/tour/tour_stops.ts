@@ -7,7 +7,7 @@ import type { Question } from "../../lib/question";
 export interface Example {
 	/** The model in which it is computed. */
 	in: string;
-	/** Why it is another model than at the other stops; empty if it is not. */
+	/** Why it is another model, or another layer of it, than at the other stops; else empty. */
 	turn: string;
 	says: string;
 	/** Of the map of attention, the tokens. */

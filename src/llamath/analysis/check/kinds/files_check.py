@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from ....checkpoint.formats.dtypes import find_dtype
 from ....checkpoint.formats.manifest import Manifest
 from ....checkpoint.open import OpenedCheckpoint, packings_of
+from ....checkpoint.quantization.weight_format import stated_dtype
 from ....families.gguf_config import with_gguf_keys
 from ....families.multimodal_registry import TEXT_KEYS
 from ....families.registry import FAMILIES
@@ -91,9 +91,9 @@ def manifest_findings(manifest: Manifest, config: Mapping[str, Any]) -> Iterator
     try:
         if packings_of(manifest):
             return
+        declared = stated_dtype(config)
     except LlamathError:
         return
-    declared = find_dtype(str(config.get("torch_dtype") or config.get("dtype") or ""))
     if declared is None or declared.name not in _FLOATS:
         return
     floats = _FLOATS - {declared.name}

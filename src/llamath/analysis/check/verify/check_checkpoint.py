@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ....checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
+from ....checkpoint.formats.dtypes import PLAIN_FLOATS
 from ....checkpoint.formats.manifest import Manifest
 from ....checkpoint.formats.safetensors import MAX_TENSORS
 from ....checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
 from ....checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
 from ....checkpoint.open import OpenedCheckpoint, open_checkpoint, single_shard
 from ....checkpoint.quantization import QUANTIZATION_KEYS
+from ....checkpoint.quantization.weight_format import stated_dtype
 from ....checkpoint.tensor_parallel_shard import parse_shard
 from ....core.config import Config
 from ....core.multimodal import with_text
@@ -23,7 +24,15 @@ from ....loading import Source, load_family
 from ....model import FamilyModel
 from ....render.report import Report
 from ....render.tables import Part, Text
-from ....utils.errors import Call, ConfigError, LlamathError, Name, RemoteError, safe
+from ....utils.errors import (
+    Call,
+    ConfigError,
+    LlamathError,
+    Name,
+    RemoteError,
+    UnknownQuantization,
+    safe,
+)
 from ....utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose
 from ....utils.number_format import format_count
 from .diagnose import Expectation
@@ -78,11 +87,12 @@ class VerifyReport(Report):
 
     def answer(self, expected: str) -> str:
         """Say whether the headers match what was `expected`, or how much of it is there."""
-        if self.verdict.ok:
-            compared = (
-                "names, shapes and dtypes" if self.verdict.compares_dtypes else ("names and shapes")
-            )
-            return f"{compared} match {expected}"
+        wrong = {x.code for x in self.verdict.findings if x.severity != "info"}
+        if not wrong - {"index"}:
+            dtypes = self.verdict.compares_dtypes
+            compared = "names, shapes and dtypes" if dtypes else "names and shapes"
+            index = "; its index does not match its files" if wrong else ""
+            return f"{compared} match {expected}{index}"
         if self.is_incomplete:
             return (
                 f"incomplete, {self.verdict.matched:,} of "
@@ -206,7 +216,7 @@ def verify_opened(
         check_shardable(target.tree, shard.world_size)
         expectation = expectation._replace(tree=shard_tree(target.tree, shard))
     verdict = verify_tensors(expectation, checkpoint.manifest, opened.problems, quantization)
-    verdict = verdict.replace(findings=(*added, *verdict.findings))
+    verdict = verdict.replace(findings=(*_wrong_dtype(target), *added, *verdict.findings))
     if shard is not None:
         join = Call("convert", Name("source"), Name("target"), edit="join_shards=yes")
         remark = Finding(
@@ -226,6 +236,19 @@ def verify_opened(
     return VerifyReport(
         path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=own_config
     )
+
+
+def _wrong_dtype(model: FamilyModel) -> Iterator[Finding]:
+    """Yield the finding about a dtype in the config that no loader knows."""
+    try:
+        stated_dtype(model.config.data)
+    except UnknownQuantization as error:
+        yield Finding(
+            code="config_dtype",
+            severity="error",
+            message=str(error),
+            hint="transformers does not load it; correct the config",
+        )
 
 
 def without_training_names(
@@ -328,13 +351,16 @@ def expectation_of(model: FamilyModel, checkpoint: OpenedCheckpoint) -> Expectat
     if is_gguf and family.gguf is not None:
         schemes.insert(0, family.gguf)
     tokens, error = _tokens(checkpoint)
-    dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
+    try:
+        dtype = None if is_gguf else stated_dtype(data)
+    except UnknownQuantization:  # a finding of `verify`
+        dtype = None
     return Expectation(
         tree=model.tree,
         schemes=schemes,
         config_keys=model.config.key_by_symbol,
         rebuild=lambda changes: with_text(model.tree, family(Config({**data, **changes}))),
-        dtype="" if is_gguf or dtype is None else dtype.name,
+        dtype="" if dtype is None else dtype.name,
         tokenizer_tokens=tokens,
         tokenizer_error=error,
         is_submodel=bool(model.wrapper) and not model.is_multimodal,

@@ -267,7 +267,7 @@ def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]
         message = f"the index gives a total_size of {declared:,} bytes; the tensors have {size:,}"
         yield Finding(
             code="total_size",
-            severity="warning",
+            severity="info",
             message=message,
             hint="loaders ignore it; progress bars and disk checks do not",
         )

@@ -124,7 +124,7 @@ def _rope(f: TourFacts) -> StopText:
     size = first.step.shape[-1]
     part = "" if dim == size else f" Only {dim} of {size} channels turn."
     scaled = scaled_angles(getattr(rope, "scaling", ""))
-    beside = "neighbouring " if getattr(rope, "interleaved", False) else ""
+    beside = "neighboring " if getattr(rope, "interleaved", False) else ""
     some = f.layers_with("rope")
     where = "" if some == f.layers else f" It happens {f.in_layers(some)}."
     return StopText(

@@ -34,7 +34,7 @@ def _conv(f: TourFacts) -> StopText:
         f"The token and those just before it are mixed: {says}.",
         "A state is a summary of the past; the nearest tokens are read exactly."
         if f.has("state")
-        else "Neighbours make words and phrases, and a few weights for each channel suffice.",
+        else "Neighbors make words and phrases, and a few weights for each channel suffice.",
         "y_t = Σ w_i x_(t−i)",
     )
 

@@ -209,7 +209,7 @@ class _Asking:
             "does this stop add to the count, in all layers together?",
             adds,
             hint=f"the weights of {format_list(names, 8)}{times}",
-            why=f"They are the weights of {format_list(names, 8)}{times}.",
+            why=f"Counted are the weights of {format_list(names, 8)}{times}.",
             mistakes=(
                 instead(
                     COUNT_SO_FAR,

@@ -260,7 +260,8 @@ class FitReport(Report):
             yield "prefill", unknown, None, None, "no FLOP/s are known for this GPU"
         else:
             sequences = format_sequences(self.batch, self.context)
-            because = f"{sequences}: {_reason(prefill, 'on each GPU')}"
+            where = "in the slowest stage" if self.gpu.members else "on each GPU"
+            because = f"{sequences}: {_reason(prefill, where)}"
             yield "prefill", prefill.tokens_per_second, None, prefill.seconds, because
         if expected is not None:
             yield "expected decode", expected.decode, None, None, expected.source

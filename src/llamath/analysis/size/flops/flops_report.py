@@ -428,6 +428,11 @@ def _notes(model: FamilyModel, report: FlopsReport) -> Iterator[str]:
         yield from mask_notes(model.tree, report.images)
     if model.tree.mtp is not None:
         yield "the layers of multi-token prediction (mtp) are not counted"
+    if report.mfu is not None and all(x.mfu > 1 for x in report.mfu.by.values()):
+        yield (
+            "an MFU above 100% is impossible: the speed is that of more GPUs, of another model or "
+            "another precision, or of inference"
+        )
 
 
 def count_model_flops(model: FamilyModel, request: FlopsRequest | None = None) -> FlopsReport:

@@ -20,6 +20,9 @@ from ....hardware import Device
 from ....questions.layout import Layout
 from ....utils.errors import Call, Name
 from ....utils.record_type import Record
+from ...graph.flop_count import forward_flops, list_flops
+from ...graph.recorder import Graph, record_prefill
+from ...storage.parallel_layout import stage_layers
 from .gpu_shards import ShardedModel, WeightRead
 
 Bound = Literal["memory", "compute"]
@@ -148,30 +151,46 @@ def mixed_speed_limits(
     shards: ShardedModel, gpus: Sequence[Device], context: int, batch: int
 ) -> SpeedLimits:
     """Return the bounds of a pipeline whose stages are different GPUs."""
-    packer = shards.calculator.packer
+    calculator, tokens = shards.calculator, batch * context
+    packer = calculator.packer
     roofs = [find_roof(x, packer.name, packer.compute_dtype) for x in gpus]
-    peaks = [x.peak for x in roofs if x.peak]
-    caches = [shards.kv_cache(i, context, batch) for i in range(len(gpus))]
     read = [
-        int(total(x.of(batch) for x in reads)) + cache
-        for reads, cache in zip(shards.reads, caches, strict=True)
+        int(total(x.of(batch) for x in reads)) + shards.kv_cache(i, context, batch)
+        for i, reads in enumerate(shards.reads)
     ]
-    flops = int(shards.calculator.decode_flops.evaluate(B=batch, P=context - 1))
-    reading = sum(n / roof.bandwidth for n, roof in zip(read, roofs, strict=True))
-    decode = _bound(batch, sum(read), flops, (reading, flops / max(peaks) if peaks else 0.0))
+    flops = _stage_flops(shards, calculator.decode, B=batch, P=context - 1)
+    reading = sum(n / x.bandwidth for n, x in zip(read, roofs, strict=True))
+    working = sum(n / x.peak for n, x in zip(flops, roofs, strict=True) if x.peak)
+    decode = _bound(batch, sum(read), sum(flops), (reading, working))
     prefill = None
-    if len(peaks) == len(roofs):
-        tokens = batch * context
-        flops = int(shards.calculator.prefill_flops.evaluate(B=batch, T=context))
+    if all(x.peak for x in roofs):
+        flops = _stage_flops(shards, record_prefill(calculator.tree), B=batch, T=context)
         read = [int(total(x.of(tokens) for x in reads)) for reads in shards.reads]
-        slowest = max(n / roof.bandwidth for n, roof in zip(read, roofs, strict=True))
-        prefill = _bound(tokens, max(read), flops, (slowest, flops / sum(peaks)))
+        stages = [
+            _bound(tokens, n, work, (n / x.bandwidth, work / (x.peak or 1)))
+            for n, work, x in zip(read, flops, roofs, strict=True)
+        ]
+        prefill = max(stages, key=lambda x: x.seconds)
     slow = min(roofs, key=lambda x: x.bandwidth)
     each = (
-        "decode: one GPU after another, products at the rate of the fastest; prefill: all "
-        "GPUs at once"
+        "decode: one batch in flight, so stages take turns; prefill: chunks keep all stages busy, "
+        "and the slowest decides"
     )
     return SpeedLimits(roof=slow, decode=decode, prefill=prefill, assumptions=(*_ASSUMPTIONS, each))
+
+
+def _stage_flops(shards: ShardedModel, graph: Graph, **values: int) -> list[int]:
+    """Return the FLOPs of each stage of a pass; what is outside the layers is on the last."""
+    layers = {id(x.block): total(y.flops for y in list_flops(x)) for x in graph.layers}
+    found = [
+        total(
+            product((n, layers[id(block)]))
+            for block, n in stage_layers(shards.calculator.tree.layers, stage)
+        ).evaluate(**values)
+        for stage in shards.stages
+    ]
+    found[-1] += forward_flops(graph).total.evaluate(**values) - sum(found)
+    return found
 
 
 def _bound(tokens: int, read: int, flops: int, seconds: tuple[float, float]) -> SpeedLimit:

@@ -186,6 +186,10 @@ def matrix_facts(calculator: MemoryCalculator, layout: EngineLayout) -> Iterator
     for name, group in _by_matrix(weights, names):
         first = group[0]
         units = format_units(formats.get(first.codec))
+        if storage.packer.recipe is None and int(first.leaf.weight.shape[0]) % (
+            units.block_out or 1
+        ):  # the quantizer's default: publishers keep what has no whole blocks in a plain dtype
+            units = format_units(None)
         facts = {**common, **_one_matrix(group, layout, units), "name": name, "bits": 0}
         if first.leaf.num_experts:
             if not first.leaf.pattern.endswith((".gate.weight", ".up.weight")):

@@ -17,7 +17,7 @@ from ..recipes import Recipe, skipping_recipe
 from ..registry import Keys, PackedLayout, Producer
 from ..shared.half_steps import NextCodes, next_int8
 from ..shared.packed_cut import Cuts, CutWeight
-from ..shared.recipe_keys import unknown
+from ..shared.recipe_keys import refuse, unknown, wrong
 from ..shared.stored_matrix import Rows, StoredMatrix
 from ..weight_format import WeightFormat
 
@@ -78,15 +78,20 @@ def _named(word: str) -> WeightFormat | None:
 
 def _read(config: Keys, _: str) -> Recipe:
     default_dtype = ""
-    if config.get("load_in_4bit") or config.get("_load_in_4bit"):
+    in_4_bits, in_8_bits = (
+        bool(config.get(f"load_in_{n}bit") or config.get(f"_load_in_{n}bit")) for n in (4, 8)
+    )
+    if in_4_bits and in_8_bits:
+        raise refuse("load_in_4bit and load_in_8bit exclude each other")
+    if in_4_bits:
         kind = str(config.get("bnb_4bit_quant_type", "fp4"))
         if kind not in ("nf4", "fp4"):
-            raise unknown(f"bnb_4bit_quant_type {kind}")
+            raise wrong("bnb_4bit_quant_type", "nf4 or fp4", kind)
         words = str(config.get("bnb_4bit_quant_storage") or "uint8").removeprefix("torch.")
         if words not in _WORDS:
-            raise unknown(f"bnb_4bit_quant_storage {words}")
+            raise wrong("bnb_4bit_quant_storage", f"one of {', '.join(_WORDS)}", words)
         to = _4bit_format(kind, bool(config.get("bnb_4bit_use_double_quant")), _WORDS[words])
-    elif config.get("load_in_8bit") or config.get("_load_in_8bit"):
+    elif in_8_bits:
         to, default_dtype = _int8_format(), "F16"
     else:
         raise unknown("bitsandbytes with neither load_in_4bit nor load_in_8bit")

@@ -68,7 +68,7 @@ def leaf(name: str) -> str:
 def kind_of(stop: Stop) -> str:
     """Return what is computed at a stop, without dimensions."""
     title = own_text(stop.title).partition(",")[0]
-    pairs = "of neighbours" if "neighbouring" in stop.what else ""
+    pairs = "of neighbors" if "neighboring" in stop.what else ""
     beside = own_text(stop.formula) if stop.name in _BESIDE_FORMULA else ""
     rule = own_text(stop.what).partition("chosen:")[2] if stop.name == "router" else ""
     if stop.name in _RULES:
