@@ -986,7 +986,19 @@ def _with_transform(location: str) -> dict[str, Any]:
                 "load_in_4bit": True,
                 "bnb_4bit_quant_storage": "uint4",
             },
-            "bnb_4bit_quant_storage uint4",
+            "bnb_4bit_quant_storage should be one of uint8, .*, found 'uint4'",
+        ),
+        (
+            {
+                "quant_method": "bitsandbytes",
+                "load_in_4bit": True,
+                "bnb_4bit_quant_type": "nf5",
+            },
+            "bnb_4bit_quant_type should be nf4 or fp4, found 'nf5'",
+        ),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": True},
+            "load_in_4bit and load_in_8bit exclude each other",
         ),
         (_with_transform("input"), "transform_config with hadamard at input"),
         (_with_transform("k_cache"), "transform_config with hadamard at k_cache"),

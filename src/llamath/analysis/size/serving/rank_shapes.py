@@ -186,9 +186,9 @@ def matrix_facts(calculator: MemoryCalculator, layout: EngineLayout) -> Iterator
     for name, group in _by_matrix(weights, names):
         first = group[0]
         units = format_units(formats.get(first.codec))
-        if storage.packer.recipe is None and int(first.leaf.weight.shape[0]) % (
-            units.block_out or 1
-        ):  # the quantizer's default: publishers keep what has no whole blocks in a plain dtype
+        has_rest = int(first.leaf.weight.shape[0]) % (units.block_out or 1)
+        if has_rest and storage.packer.recipe is None and not first.leaf.num_experts:
+            # the quantizer's default: publishers keep what has no whole blocks in a plain dtype
             units = format_units(None)
         facts = {**common, **_one_matrix(group, layout, units), "name": name, "bits": 0}
         if first.leaf.num_experts:
