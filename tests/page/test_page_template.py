@@ -70,7 +70,7 @@ CHANGES = {
         {"vocab_size": 32000},
     ),
     "gpt-oss-20b": (
-        {"num_hidden_layers": 37, "vocab_size": 32000, "num_local_experts": 16},
+        {"num_hidden_layers": 36, "vocab_size": 32000, "num_local_experts": 16},
         {"num_key_value_heads": 64, "num_experts_per_tok": 8},
     ),
     "gemma-2-2b": ({"num_hidden_layers": 13}, {"num_attention_heads": 16}),
@@ -126,6 +126,18 @@ def _stage(stage: dict[str, Any], forms: list[Any], formats: list[dict[str, Any]
     }
 
 
+def _speed(layout: dict[str, Any], dtype: dict[str, Any]) -> Any:
+    """The work of each pass in a format; equal weights may be read as one or as several."""
+    known, read = {name: int(n) for name, n in dtype["variables"].items()}, dict[str, int]()
+    for name, x in layout["read"].items():
+        form, more = (x["form"], x["more"]) if isinstance(x, dict) else (x, {})
+        read[name] = _value(form, known) + int(more.get(dtype["name"], 0))
+    return {
+        name: {part: _value(y, known | read) for part, y in forms.items()}
+        for name, forms in layout["speed"].items()
+    }
+
+
 def _stop(stop: dict[str, Any], letters: dict[str, int]) -> Any:
     """A stop with the answers to its questions: which mistakes give another number than the answer
     depends on the dimensions.
@@ -168,7 +180,10 @@ def _comparable(model: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
             for name, x in sizes["spine"].items()
         },
         "layouts": {
-            x["name"]: [_stage(y, sizes["forms"], formats) for y in x["stages"]]
+            x["name"]: {
+                "stages": [_stage(y, sizes["forms"], formats) for y in x["stages"]],
+                "speed": [_speed(x, dtype) for dtype in formats],
+            }
             for x in sizes["layouts"]
             if x["name"] in shown
         },

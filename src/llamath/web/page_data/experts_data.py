@@ -65,7 +65,6 @@ def _kind(moe: MoE) -> dict[str, Any]:
     """Return the sizes of one mixture."""
     n = as_number(moe.experts.n)
     active = n if moe.experts.active is None else as_number(moe.experts.active)
-    missed, of = Fraction(n - active, n).as_integer_ratio()
     return {
         "experts": str(n),
         "chosen": str(active),
@@ -77,7 +76,7 @@ def _kind(moe: MoE) -> dict[str, Any]:
         if moe.expert_groups is None
         else [str(moe.expert_groups.groups), str(moe.expert_groups.kept)],
         "scoring": moe.scoring,
-        "distinct": WeightRead(_HUNDREDTHS * n, 1, 0, missed, of).of(BATCH).to_expression_json(),
+        "distinct": WeightRead(_HUNDREDTHS * n, 1, 0, n - active, n).of(BATCH).to_expression_json(),
     }
 
 

@@ -13,6 +13,7 @@ from ....checkpoint.formats.dtypes import DTYPES
 from ....core.blocks import Decoder
 from ....core.expr import (
     Expr,
+    as_number,
     ceil_div,
     minimum,
     product,
@@ -20,8 +21,9 @@ from ....core.expr import (
     routed_bytes,
     total,
 )
-from ....core.tree import TOWER_GROUPS, Folded, fold
+from ....core.tree import TOWER_GROUPS, Folded, Stack, fold, fold_blocks
 from ....questions.layout import Layout
+from ....utils.number_marks import is_marking
 from ....utils.record_type import Record
 from ...storage.memory_line import overhead_bytes
 from ...storage.parallel_layout import (
@@ -67,8 +69,8 @@ class _WeightUse(NamedTuple):
     """
 
     rows_read: int  # by a token, of a lookup table; 0: no table
-    # of an expert, or of a part of a table: the share of all of them that one token uses
-    active: Fraction
+    missed: int  # experts, or parts of a table, that a token does not use,
+    experts: int  # of this many
 
 
 class WeightRead(NamedTuple):
@@ -111,6 +113,18 @@ def activation_bytes(tokens: Expr, width: int, stream: int, tp: int, element_byt
     """
     around = minimum(product((2, stream)), width)
     return product((tokens, around + ceil_div(width - around, tp), element_bytes))
+
+
+def _routed_stacks(tree: Decoder) -> Mapping[str, tuple[int, int]]:
+    """Return the numbers of blocks, and of those that a token is routed to, of each stack, by its
+    pattern; of stacks in several kinds of layers, the last.
+    """
+    return {
+        f"{x.pattern}.{name}": (as_number(child.n), as_number(child.active))
+        for x in fold_blocks(tree)
+        for name, child in x.block.children
+        if isinstance(child, Stack) and child.active is not None
+    }
 
 
 class ShardedModel:
@@ -344,22 +358,27 @@ class ShardedModel:
     @cached_property
     def _uses(self) -> Mapping[str, _WeightUse]:
         found: dict[str, _WeightUse] = {}
+        routed = _routed_stacks(self.tree)
         for pattern in dict.fromkeys(x.pattern for x in self.leaves if x.copies):
             same = [x for x in self.leaves if x.pattern == pattern]
             share = Fraction(sum(int(x.active) for x in same), sum(int(x.copies) for x in same))
-            found[pattern] = _WeightUse(
-                (same[0].weight.rows_read or 1) * (same[0].weight.role == "lookup"), share
-            )
+            rows = (same[0].weight.rows_read or 1) * (same[0].weight.role == "lookup")
+            missed, experts = (1 - share).as_integer_ratio()
+            # in the letters of the experts, where a page's data follow them
+            stack, _, inside = pattern.rpartition(".{e}.")
+            n, active = routed.get(stack, (1, 1)) if inside else (1, 1)
+            if is_marking() and Fraction(int(active), int(n)) == share:
+                missed, experts = n - active, n
+            found[pattern] = _WeightUse(rows, missed, experts)
         return found
 
     def _read(self, x: WeightShard, size: Fraction) -> WeightRead:
         use = self._uses[x.pattern]
-        missed, experts = (1 - use.active).as_integer_ratio()
         return WeightRead(
             *size.as_integer_ratio(),
             x.shape[0] if use.rows_read else 0,
-            missed,
-            experts,
+            use.missed,
+            use.experts,
             use.rows_read,
         )
 
