@@ -22,7 +22,7 @@ from llamath.analysis.size.serving.paged_cache import (
     sparse_rows,
 )
 from llamath.analysis.size.serving.rank_shapes import EngineLayout
-from llamath.analysis.size.training.lora_adapters import build_adapters
+from llamath.analysis.size.training.lora_adapters import build_adapters, module_names
 from llamath.analysis.storage.choose_storage import gguf_naming, model_format, weight_storage
 from llamath.analysis.storage.quantized_tensors import (
     mtp_bytes,
@@ -253,7 +253,7 @@ def adapters(row: Row) -> Values:
     """Trainable parameters of LoRA."""
     given, model = row["given"], load(row)
     n = build_adapters(
-        model.tree, given["rank"], tuple(given["targets"].split(",")), model.family.hf
+        model.tree, given["rank"], tuple(given["targets"].split(",")), module_names(model)
     ).parameters
     return {"trainable": int(n), "percent": 100 * n / (model.parameters.total + n)}
 

@@ -38,9 +38,9 @@ function summandsOf(line: string): string[] {
 	return found;
 }
 
-/** Groups the digits of a line of numbers, as its result has them. */
+/** Groups the digits of a line of numbers, as its result has them; not those of a shape, [2, 4096]. */
 const withGroups = (line: string) =>
-	/[a-z]/i.test(line.replace(/min|max|round/g, ""))
+	/[a-z[]/i.test(line.replace(/min|max|round/g, ""))
 		? line
 		: line.replace(/(?<![\d.,])[1-9]\d{3,}(?![\d.])/g, grouped);
 
