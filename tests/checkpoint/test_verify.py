@@ -396,7 +396,7 @@ def test_verdict_says_that_values_were_not_read(tmp_path: Path) -> None:
         assert f"{compared} its config; values were not read (--full)" in text
 
 
-def test_a_dtype_that_no_loader_knows_is_an_error(tmp_path: Path) -> None:
+def test_an_unknown_dtype_is_an_error(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     result = write_and_verify(tmp_path, model, header_of(model), torch_dtype="float7")
     assert codes(result) == {"config_dtype": "error"} and "float7" in result.findings[0].message

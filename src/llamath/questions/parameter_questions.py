@@ -74,6 +74,7 @@ class CountQuestion(Question):
 
 
 _MOST_FACTORS = 20
+"""The longest product that is read as a count."""
 
 
 def _read_number(value: object) -> str:

@@ -50,7 +50,7 @@ export function compactCount(from: bigint | string, digits = threeDigits): strin
 /** Digits that a number of 64 bits can have. */
 const MOST_DIGITS = 17;
 
-/** Counts beside each other: as many digits, three or more, as tell them apart. */
+/** Labels of several counts: as many digits, three or more, as tell them apart. */
 export function countLabels(counts: readonly bigint[], digits = 3): string[] {
 	const labels = counts.map((n) => compactCount(n, (x) => significant(x, digits)));
 	return new Set(labels).size === new Set(counts).size || digits === MOST_DIGITS

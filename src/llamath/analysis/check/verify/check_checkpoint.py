@@ -239,7 +239,7 @@ def verify_opened(
 
 
 def _wrong_dtype(model: FamilyModel) -> Iterator[Finding]:
-    """Yield the finding about a dtype in the config that no loader knows."""
+    """Yield the finding about a dtype in the config that is unknown."""
     try:
         stated_dtype(model.config.data)
     except UnknownQuantization as error:
@@ -247,7 +247,7 @@ def _wrong_dtype(model: FamilyModel) -> Iterator[Finding]:
             code="config_dtype",
             severity="error",
             message=str(error),
-            hint="transformers does not load it; correct the config",
+            hint="correct the config",
         )
 
 
