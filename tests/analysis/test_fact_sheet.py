@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.analysis.size.fit.gpu_ranking import rank_gpus
+from llamath.analysis.size.memory.cache_bytes import kv_cache_size
 from llamath.analysis.size.memory.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.understand.fact_sheet import FactSheet, fact_sheet
 from llamath.cli import cli
@@ -114,6 +115,7 @@ def test_numbers_are_those_of_the_other_reports(name: str) -> None:
         memory.cache.kv_per_later_token,
     )
     assert facts.kv_full_context == memory.kv_cache
+    assert facts.state_bytes == kv_cache_size(model.tree, 0).bytes
     assert facts.flops_first_token == llamath.flops(model, context=1).decode.total
     assert facts.flops_full_context == llamath.flops(model, context=int(context)).decode.total
     for size in facts.weights:

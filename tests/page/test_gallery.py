@@ -587,6 +587,24 @@ def test_opened_config_keeps_its_other_keys(tab: Any, site: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
+def test_config_of_another_family_keeps_its_window(
+    tab: Any, site: Path, tmp_path: Path, at: str
+) -> None:
+    config = dict(llamath.load("mistral-7b").config.data) | {"max_position_embeddings": 32_768}
+    for window, cached in ((None, "4 GiB at its context of 32,768."), (1024, "128 MiB at")):
+        visit(tab, (site / at).as_uri())
+        open_config(tab, tmp_path, {**config, "sliding_window": window})
+        tab.wait_for_selector(f"[data-part=bytes]:has-text('{cached}')")
+        name, own = tab.text_content(".hero code"), json.loads(shown_config(tab))
+        assert "config.json" in name and own["sliding_window"] == window
+        tab.reload()
+        tab.wait_for_selector(f"[data-part=bytes]:has-text('{cached}')")
+        assert "no context length" not in tab.inner_text("main")
+    visit(tab, tab.url.partition("&keys")[0])
+    tab.wait_for_selector(".hero:has-text('taken to be those of')")
+
+
+@pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
 def test_params_json_opens_in_the_gallery(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
     params = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256}
     params |= {"multiple_of": 1024, "ffn_dim_multiplier": 1.3, "norm_eps": 1e-5}

@@ -599,6 +599,35 @@ def test_window_of_a_dropped_config_is_followed(tab: Any, tmp_path: Path) -> Non
     assert said.endswith("with a window of 1,024 tokens in all layers (sliding_window).")
 
 
+def test_address_has_the_other_keys_of_a_dropped_config(tab: Any, tmp_path: Path) -> None:
+    """A reload, and a link, know a window, a context, a key that is left out, and what is too long."""
+    path = tmp_path / "mine.json"
+    mistral, qwen = (dict(llamath.load(x).config.data) for x in ("mistral-7b", "qwen2-7b"))
+    without = {x: y for x, y in mistral.items() if x != "sliding_window"}
+    layers = {"layer_types": ["full_attention"] * 28, "use_sliding_window": False}
+    for config, said in (
+        ({**mistral, "sliding_window": None, "max_position_embeddings": 32_768}, "4 GiB at its"),
+        ({**mistral, "sliding_window": 1024, "rope_theta": 123.5}, "a window of 1,024 tokens"),
+        (without, ""),
+        ({**qwen, **layers, "max_window_layers": 28}, "448 MiB at 8,192 tokens"),
+        ({**qwen, "layer_types": ["full_attention"] * 27 + ["é" * 9000]}, "depends on layer_types"),
+    ):
+        path.write_text(json.dumps(config))
+        assert drop(tab, path)["wrong"] is None
+        wait_until_drawn(tab)
+        shown = tab.text_content("[data-part=bytes]")
+        assert said in shown, shown
+        heading = tab.text_content("h1")
+        tab.reload()
+        wait_until_drawn(tab)
+        assert tab.text_content("[data-part=bytes]") == shown
+        assert tab.text_content("h1") == heading
+        if "depends" not in said:
+            assert tab.locator("#hardware").count()
+            own = json.loads(tab.text_content("pre[aria-label='config.json']"))
+            assert {**own, **config} == own, "nothing is lost from the config that is saved"
+
+
 def test_config_of_another_family_is_named_after_itself(tab: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     model = llamath.load("qwen2-7b")

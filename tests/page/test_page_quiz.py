@@ -322,6 +322,7 @@ def test_phone_has_a_card_for_each_question(browser: Any, tmp_path: Path) -> Non
             box = tab.locator(".plate-scene svg").first.bounding_box()
             assert box["width"] > 1.5 * box["height"]
             tab.set_viewport_size({"width": 1440, "height": 900})
+            wait_until_drawn(tab)
             tab.select_option(".quiz select", "0")
             tab.wait_for_function(
                 """() => {

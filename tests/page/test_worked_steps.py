@@ -180,6 +180,20 @@ def test_shares_of_keys_are_those_of_the_engine(stop: str) -> None:
         ), model
 
 
+def test_convolutions_follow_from_shown_inputs_and_weights() -> None:
+    models = 0
+    for model, stops in kept().items():
+        rows = [(x, torch.tensor(y)) for x, y in stops.get("conv", {"rows": []})["rows"]]
+        for i, (label, before) in enumerate(rows):
+            if not label.endswith(", the token before"):
+                continue
+            now, first, last, *rest = (y for _, y in rows[i + 1 : i + 6])
+            bias = rest.pop(0) if rows[i + 4][0] == "bias" else 0
+            assert (first * before + last * now + bias).tolist() == near(rest[0].tolist()), model
+            models += 1
+    assert models > 8
+
+
 def test_products_and_sums_of_rows_hold() -> None:
     products = sums = 0
     for model, stops in kept().items():

@@ -323,6 +323,7 @@ class _Worked:
             yield from self._biased(stop)
             return
         shown: set[str] = set()
+        channels: int | None = None  # of a convolution, all of which have their inputs beside them
         for name in stop.steps:
             step, value = self._step(stop, name), self._result(stop, name)
             if step is None or value is None or step.kind in ("choice", "view") or "{e}" in name:
@@ -331,6 +332,8 @@ class _Worked:
                 source = step.inputs[0]
                 for says, at in (("the token before", -2), ("this token", -1)):
                     yield f"{_named(source)}, {says}", self._result(stop, source, at).tolist()
+                channels = len(self._result(stop, source))
+                yield from self._taps(f"layers.{stop.place}.{name}", channels)
             elif not shown or step.kind in ("add", "sum", "multiply", "norm", "cache"):
                 for x in step.inputs:
                     numbers = self._result(stop, x)
@@ -344,7 +347,16 @@ class _Worked:
             if stop.name == "positions":
                 yield f"P[{len(IDS) - 1}]", (value - self._result(stop, step.inputs[0])).tolist()
             shown.add(name)
-            yield _label(step), value.tolist()
+            yield _label(step), value.tolist()[:channels]
+
+    def _taps(self, name: str, channels: int) -> Iterator[tuple[str, list[float]]]:
+        """Yield the weights of a convolution of two taps by channel, and its biases."""
+        weights = dict(local_tensors(self.module))
+        before, now = weights[f"{name}.weight"].flatten(1).T.tolist()
+        yield "weight of the token before", before[:channels]
+        yield "weight of this token", now[:channels]
+        if (bias := weights.get(f"{name}.bias")) is not None:
+            yield "bias", bias.tolist()[:channels]
 
     def _biased(self, stop: Stop) -> Iterator[tuple[str, list[float]]]:
         name = stop.steps[0]

@@ -11,15 +11,16 @@ import { designedModel } from "./lib/design";
 import { keptKeys, onKeptKeys } from "./lib/files/config";
 import { openOnPage } from "./lib/files/open_config";
 import { liveViews } from "./lib/live_views";
-import { isAnchor, state, useAppState, sectionBefore } from "./lib/state";
+import { dropUnknown, isAnchor, state, useAppState, sectionBefore } from "./lib/state";
 import { whilePrinting } from "./lib/printing";
 import { whenWhole } from "./lib/turns";
-import { canEdit, editedModel, Original } from "./lib/editing";
+import { canEdit, editedModel, knownSizes, Original } from "./lib/editing";
 import { DesignPage, designSections } from "./views/design_page";
 import { EditPanel, editedTitle } from "./views/edit/edit_panel";
 import { StaleNote } from "./views/edit/stale_note";
 import { Files } from "./views/files/files";
 import { chaptersOf, ModelPage } from "./views/model_page";
+import { stopAt } from "./views/tour/tour_stops";
 
 const COMPARISON = "difference";
 const DESIGN = "design";
@@ -78,8 +79,8 @@ function useKeptKeys() {
 export function App() {
 	const { RunFile } = liveViews;
 	// the sections follow the other settings themselves
-	const settings = useAppState("view", "edit", "sizes", "keys", "like");
-	const { view: asked, edit, sizes, keys, like } = settings;
+	const settings = useAppState("view", "edit", "sizes", "keys", "like", "tour");
+	const { view: asked, edit, sizes, keys, like, tour } = settings;
 	// a model without a form has its own page alone
 	const isEmpty = asked === DESIGN && !designedModel(data, like).design.letters.length;
 	const view = isEmpty ? "a" : asked;
@@ -120,9 +121,22 @@ export function App() {
 	const isStale = !!edited && (isHalfTyped || edited.broken.length > 0 || !!edited.unfollowed);
 	const original = data.models[place]!;
 	const model = edited?.model ?? original;
+	const isOfModel = view === "a" || view === "b";
+	useEffect(() => {
+		// what nothing shows leaves the address
+		const isSized = isEdited || view === DESIGN;
+		const shown = isEdited ? knownSizes(place, sizes) : sizes;
+		const hasStop = isOfModel && stopAt(model, tour) !== null;
+		const idle = {
+			...(tour !== null && !hasStop && { tour: null }),
+			...(!isSized && keys && { keys: "" }),
+			...(isSized ? shown !== sizes && { sizes: shown } : sizes && { sizes: "" }),
+		};
+		if (Object.keys(idle).length) dropUnknown(idle);
+	}, [model, view, isEdited, tour, sizes, keys]);
 	const links: readonly ChapterLink[] =
 		view === DESIGN
-			? designSections(like, sizes)
+			? designSections(like, sizes, keys)
 			: (view === COMPARISON && comparisonView.chapters) || chaptersOf(model);
 	const page = useMemo(
 		() => (

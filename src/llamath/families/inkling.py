@@ -35,6 +35,7 @@ from .registry import family
 class ResidualConvolution(RecurrentMixer):
     """x + a causal depthwise convolution of x, in float32."""
 
+    short_name: ClassVar[str] = "short conv"
     weight: Weight  # [channels, c]
 
     def forward(self, m: Machine[X], x: X) -> X:

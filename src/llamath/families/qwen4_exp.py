@@ -32,6 +32,7 @@ class NGramInput(RecurrentMixer):
     √√d), with the sign s of r = k · q, the product of the normalized key e and stream.
     """
 
+    short_name: ClassVar[str] = "n-gram input"
     group: ClassVar[str] = "mlp"
     groups: ClassVar[dict[str, str]] = {"table": "embedding"}
     multipliers: Weight

@@ -59,7 +59,7 @@ function Views({ view }: { view: string }) {
 							...{ view: key, section: "", quiz: "" },
 							// a model as it is published, and what was designed is no edit of it
 							...(edit && { edit: "", sizes: "", keys: "" }),
-							...(isDesign && key !== "design" && { like: "a", sizes: "" }),
+							...(isDesign && key !== "design" && { like: "a", sizes: "", keys: "" }),
 						});
 					}}
 				>

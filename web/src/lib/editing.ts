@@ -11,11 +11,11 @@ import {
 } from "./design";
 import { value } from "./expressions";
 import {
-	decodeKeys,
 	encodeKeys,
 	forgetKeptKeys,
 	keepTyped,
 	keptKeys,
+	keysAt,
 	keysNotFollowed,
 	ownEntries,
 } from "./files/config";
@@ -141,6 +141,14 @@ function askedExperts(usual: Letters | null, given: ReadonlyMap<string, string>)
 		: null;
 }
 
+/** The text without what the i-th model does not have. */
+export function knownSizes(i: number, text: string): string {
+	const design = designOf(data.models[i]!);
+	const known = [TIED, ...design.letters.map((x) => x.letter)];
+	known.push(...Object.keys(expertsOf(i, design) ?? {}));
+	return writtenEntries(new Map([...entriesOf(text)].filter(([name]) => known.includes(name))));
+}
+
 /** The text with other numbers of experts, or without some. */
 export function withExperts(text: string, experts: Letters, isMixture = true): string {
 	const given = entriesOf(text);
@@ -211,11 +219,12 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 	const original = data.models[i]!;
 	const design = designOf(original);
 	const dimensions = editedDimensions(design, text);
-	const isKept = keptKeys.like === "ab"[i] && encodeKeys(keptKeys.entries, design) === keys;
-	// after a reload, or Back, the address alone knows them
-	const kept = isKept
-		? keptKeys.entries
-		: (decodeKeys(keys, design, data.files as FormatData) ?? undefined);
+	const { entries: kept, name: opened } = keysAt(
+		"ab"[i]!,
+		design,
+		keys,
+		data.files as FormatData,
+	);
 	const counts = evaluateDesign(design, dimensions, kept);
 	const own = editedDimensions(design, "");
 	const experts = expertsOf(i, design);
@@ -228,7 +237,6 @@ function makeEdited(i: number, text: string, keys: string): Edited {
 	const broken = [...shown.counts.broken, ...zero.map((x) => `${x.key} would be 0`)];
 	const isOtherHead = dimensions.tied !== own.tied;
 	const isChanged = !isSame(dimensions, own) || mixture !== null;
-	const opened = isKept ? keptKeys.name : "";
 	const ownKeys = new Map(design.config.map((x) => [x.key, x.text]));
 	const restated = readRestated(original, ownKeys, kept ?? ownKeys);
 	const isFollowed = (key: string) => restated.keys.has(key);

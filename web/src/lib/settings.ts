@@ -17,6 +17,8 @@ interface Setting<T> extends Kind<T> {
 
 /** Characters of a text that a model in the page reads. */
 export const MAX_TEXT = 2000;
+/** Characters of the other keys of a config. */
+export const MAX_KEYS = 4000;
 const MAX_UINT32 = 2n ** 32n - 1n;
 
 /** A whole number as people type it: 8192, 8,192, 8k (8,192), 128K. Null for anything else. */
@@ -104,8 +106,8 @@ export const SETTINGS = {
 	edit: setting(listed("", "sizes", "text")),
 	// of latent attention: what multi-head attention would cache
 	plain: setting(listed("", "cache")),
-	// JSON: keys of the edited config that change no weight
-	keys: setting(cut(MAX_TEXT)),
+	// JSON: keys of the edited or opened config that change no weight
+	keys: setting(cut(MAX_KEYS)),
 	target: setting(matching(/^[\dkmbgte+.,_ ]{1,24}$/i), "", ["design"]),
 	context: setting(whole, "1", LOAD),
 	batch: setting(whole, "1", LOAD),

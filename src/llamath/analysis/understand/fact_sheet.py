@@ -138,6 +138,7 @@ class FactSheet(Report):
     kv_per_token: int | None  # bytes; None: the forward pass is not known
     kv_per_later_token: int | None  # once all windows are full
     kv_full_context: int | None
+    state_bytes: int | None  # of recurrences and convolutions, a sequence; in the full context too
     flops_first_token: int | None  # of decoding a token without earlier ones
     flops_full_context: int | None  # of decoding the last token of the context
     runs_on: tuple[RunsOn, ...]
@@ -180,6 +181,7 @@ class FactSheet(Report):
             "kv_per_token",
             "kv_per_later_token",
             "kv_full_context",
+            "state_bytes",
             "flops_first_token",
             "flops_full_context",
             "runs_on",
@@ -295,6 +297,8 @@ def fact_rows(facts: FactSheet) -> Iterator[tuple[str, Any]]:
         yield "KV cache per token", f"{facts.kv_per_token:,} bytes in {facts.kv_dtype}{windows}"
     if facts.kv_full_context is not None:
         yield "KV cache at full context", format_bytes(facts.kv_full_context)
+    if facts.state_bytes:
+        yield "recurrent states", f"{format_bytes(facts.state_bytes)} for a sequence"
     if facts.flops_first_token is not None:
         full = (
             ""
@@ -411,6 +415,7 @@ _PASS_NUMBERS = (
     "kv_per_token",
     "kv_per_later_token",
     "kv_full_context",
+    "state_bytes",
     "flops_first_token",
     "flops_full_context",
 )
@@ -426,6 +431,7 @@ def _pass_numbers(calculator: MemoryCalculator) -> dict[str, Any]:
         "kv_per_token": cache.kv_per_token,
         "kv_per_later_token": cache.kv_per_later_token,
         "kv_full_context": None if full is None else cache.bytes,
+        "state_bytes": cache.state,
         "flops_first_token": decode.at(B=1, P=0),
         "flops_full_context": None
         if full is None

@@ -154,10 +154,13 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
     notes = [] if full is None else [f"{short_bytes(full)} at {context}"]
     if later != facts.kv_per_token and later is not None:
         notes.insert(0, f"{short_bytes(later)} once windows are full")
+    if facts.state_bytes:
+        notes.append(f"{short_bytes(facts.state_bytes)} of recurrent states")
     note = " · ".join(["per token", *notes])
     lines = [
         _formula(x, "bytes", short_bytes)
-        for x in (facts.kv_per_token, *([] if full is None else [full]))
+        for x in (facts.kv_per_token, full, facts.state_bytes or None)
+        if x is not None
     ]
     says = _factors_of_cache(lines[0][0], facts.kv_dtype)
     yield _row("KV cache", short_bytes(facts.kv_per_token or 0), note, of=lines, says=says)

@@ -4,7 +4,8 @@ import "./export.css";
 import { data } from "../../lib/data";
 import { decodeSizes, designedModel, evaluateDesign } from "../../lib/design";
 import { canEdit, editedModel } from "../../lib/editing";
-import { keptKeys } from "../../lib/files/config";
+import { keysAt } from "../../lib/files/config";
+import type { FormatData } from "../../lib/files/headers";
 import { state, writeState } from "../../lib/state";
 import { copyText } from "./clipboard";
 import { countJson, writtenJson, type CountParts, type JsonParts } from "./count_json";
@@ -34,8 +35,8 @@ function publishedFormats(isComparison: boolean): [string, () => string][] {
 /** The configuration of what Design shows. */
 function designedConfig(): string {
 	const { design, like } = designedModel(data, state.like);
-	const kept = keptKeys.like === like ? keptKeys.entries : undefined;
-	return evaluateDesign(design, decodeSizes(design, state.sizes), kept).config;
+	const { entries } = keysAt(like, design, state.keys, data.files as FormatData);
+	return evaluateDesign(design, decodeSizes(design, state.sizes), entries).config;
 }
 
 export function PageMenu({ name }: { name: string }) {

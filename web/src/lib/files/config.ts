@@ -3,7 +3,7 @@
 import type { PageData } from "../data";
 import { designedModels, encodeSizes, type Design, type Dimensions } from "../design";
 import { value } from "../expressions";
-import { MAX_TEXT } from "../settings";
+import { MAX_KEYS } from "../settings";
 import { refuseOther, type FormatData } from "./headers";
 import { configOfParams, isParams } from "./params";
 import { shellWord } from "./shell_word";
@@ -113,35 +113,82 @@ export const keysNotFollowed = (
 	});
 };
 
-/** Those keys as a text of the address, as far as it has room for them. */
+/** The key of the address that lists what a config leaves out of the design's own keys. */
+const WITHOUT = "without";
+/** In the place of a value that is too long for the address; no key has it. */
+const TOO_LONG = '"…"';
+
+/** Those of the keys that decide what a page shows of a config, the first to be in the address. */
+const decidingKeys = ({ cache, context }: Design): Set<string> =>
+	new Set([
+		...(cache.windows ?? []).map((x) => x[0]),
+		...(cache.keys ?? []).map((x) => x[0]),
+		context,
+	]);
+
+/**
+ * What the keys of a config that change no weight are, where they differ from the design's own, as a
+ * text of the address: those that decide what a page shows, others as far as there is room.
+ */
 export function encodeKeys(entries: ReadonlyMap<string, string>, design: Design): string {
-	let text = "";
-	for (const [key, value] of keysNotFollowed(entries, design)) {
-		const longer = `${text}${text && ","}${JSON.stringify(key)}:${value.replace(/\n\s*/g, "")}`;
-		if (longer.length + 2 <= MAX_TEXT) text = longer;
+	const own = new Map(design.config.map((x) => [x.key, x.text]));
+	const deciding = decidingKeys(design);
+	const differing = [...entries].filter(([key, text]) => {
+		const known = own.get(key);
+		return known ? !isSameJson(known, text) : deciding.has(key) || !OFF.test(text);
+	});
+	const left = [...ownEntries(design).keys()].filter(
+		(key) => design.neutral.includes(key) && !UNSHOWN.test(key) && !entries.has(key),
+	);
+	let text = left.length ? `"${WITHOUT}":${JSON.stringify(left)}` : "";
+	const order = ([key]: [string, string]) => (deciding.has(key) ? 0 : UNSHOWN.test(key) ? 2 : 1);
+	for (const [key, value] of differing.toSorted((a, b) => order(a) - order(b))) {
+		const written = (x: string) => `${text}${text && ","}${JSON.stringify(key)}:${x}`;
+		const longer = written(value.replace(/\n\s*/g, ""));
+		if (longer.length + 2 <= MAX_KEYS) text = longer;
+		else if (deciding.has(key)) text = written(TOO_LONG);
 	}
 	return text && `{${text}}`;
 }
 
 /** The texts of a design's own keys that are no dimensions. */
 export const ownEntries = ({ config }: Design): Map<string, string> =>
-	new Map(config.filter((x) => x.form === null && !x.tied).map((x) => [x.key, x.text]));
+	new Map(config.filter((x) => x.form === null && !x.tied && x.text).map((x) => [x.key, x.text]));
 
 /** The keys of a text of the address, which may say anything, with the design's own other ones. */
-export function decodeKeys(
+function decodeKeys(
 	text: string,
 	design: Design,
 	{ nothing }: FormatData,
-): Map<string, string> | null {
-	if (!text) return null;
+): Map<string, string> | undefined {
+	if (!text) return undefined;
 	try {
 		const found = parseStrictJson(new TextEncoder().encode(text), MAX_CONFIG_VALUES, true);
-		if (!(found instanceof Map)) return null;
-		return new Map([...ownEntries(design), ...neutralKeys(found, design, nothing)]);
+		if (!(found instanceof Map)) return undefined;
+		const entries = new Map([...ownEntries(design), ...neutralKeys(found, design, nothing)]);
+		const left = found.get(WITHOUT);
+		for (const key of Array.isArray(left) ? left : [])
+			if (design.neutral.includes(key as string)) entries.delete(key as string);
+		return entries;
 	} catch (error) {
 		if (!(error instanceof FileError)) throw error;
-		return null;
+		return undefined;
 	}
+}
+
+/**
+ * The other keys of the config at an address, and the name of its file where it is still known:
+ * after a reload, or Back, the address alone has them.
+ */
+export function keysAt(
+	like: string,
+	design: Design,
+	keys: string,
+	files: FormatData,
+): { entries: ReadonlyMap<string, string> | undefined; name: string } {
+	const isKept = keptKeys.like === like && encodeKeys(keptKeys.entries, design) === keys;
+	if (isKept) return { entries: keptKeys.entries, name: keptKeys.name };
+	return { entries: decodeKeys(keys, design, files), name: "" };
 }
 
 /** The keys that change no weight, with the text of their values. */

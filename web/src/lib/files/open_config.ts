@@ -1,7 +1,7 @@
 // Where a config is opened: on the page of a server in a page of its own, on the page of a model of
 // its structure as an edit of that, else in Design.
 import { data } from "../data";
-import { decodeSizes, designOf, designedModel, encodeSizes, evaluateDesign } from "../design";
+import { decodeSizes, designedModel, encodeSizes, evaluateDesign } from "../design";
 import { canEdit } from "../editing";
 import { focusNext } from "../focus_next";
 import { grouped } from "../format";
@@ -84,7 +84,7 @@ export async function openInSite(file: File, site: Forms): Promise<string> {
 		const { design } = known[index]!;
 		const keys = encodeKeys(neutralKeys(config, design, files.nothing), design);
 		const at: Record<string, string> = like
-			? { view: "design", like, sizes }
+			? { view: "design", like, sizes, ...(keys && { keys }) }
 			: { edit: "text", sizes, ...(keys && { keys }) };
 		// without its other keys, its dimensions are those of the model of the page all the same
 		keepConfig({ name: file.name, text: await file.text() });
@@ -99,12 +99,14 @@ export async function openInSite(file: File, site: Forms): Promise<string> {
 
 /** On the page of a model in a site: the other keys of a config that was opened elsewhere in it. */
 export function takeKeptKeys(): void {
-	const kept = data.gallery && state.edit === "text" ? takeConfig() : null;
+	const isOpened = state.edit === "text" || state.view === "design";
+	const kept = data.gallery && isOpened ? takeConfig() : null;
 	if (!kept) return;
 	try {
 		const config = parseConfigText(kept.text, data.files as FormatData);
 		const { like, sizes } = openedAs(config, kept.name, data);
-		if (sizes !== state.sizes || like !== "a") forgetKeptKeys();
+		const shown = state.view === "design" ? state.like : "a";
+		if (sizes !== state.sizes || like !== shown) forgetKeptKeys();
 	} catch {
 		// a config of another page
 	}
@@ -139,17 +141,17 @@ export const openOnPage: OpenConfig = async (file) => {
 	try {
 		const { like, sizes } = await readConfig(file, data);
 		const place = ["a", "b"].indexOf(like);
-		const opened = { sizes, section: "", zoom: "" };
-		const keys = place < 0 ? "" : encodeKeys(keptKeys.entries, designOf(data.models[place]!));
+		const { design } = designedModel(data, like);
+		const keys = encodeKeys(keptKeys.entries, design);
+		const opened = { sizes, keys, section: "", zoom: "" };
 		// a model of the page's own structure has its whole page
 		change(
 			place >= 0 && canEdit(place)
-				? { ...opened, view: like as View, edit: "text", like: "a", keys }
-				: { ...opened, view: "design", edit: "", like, keys: "" },
+				? { ...opened, view: like as View, edit: "text", like: "a" }
+				: { ...opened, view: "design", edit: "", like },
 		);
 		scrollTo(0, 0);
 		focusNext("h1");
-		const { design } = designedModel(data, like);
 		const { broken } = evaluateDesign(design, decodeSizes(design, sizes));
 		if (broken.length) return `${file.name} is not a valid model: ${broken.join(", and ")}`;
 		return "";

@@ -24,7 +24,8 @@ import {
 	type Dimensions,
 } from "../../lib/design";
 import { notation, value, type Expression } from "../../lib/expressions";
-import { forgetKeptKeys, keptKeys } from "../../lib/files/config";
+import { forgetKeptKeys, keptKeys, keysAt } from "../../lib/files/config";
+import type { FormatData } from "../../lib/files/headers";
 import { everydayCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
 import { shellWord } from "../../lib/files/shell_word";
 import { modelPart } from "../../lib/model_parts";
@@ -402,18 +403,28 @@ const SECTIONS: readonly ChapterLink[] = [
 ];
 const OF_SIZES = ["hardware", "memory"];
 
+/** The other keys of the config that the view shows, and the name of its file. */
+const keysOfDesign = (like: string, design: Design, keys: string) =>
+	keysAt(like, design, keys, data.files as FormatData);
+
 /** The model whose memory the view shows; none where its form does not tell it. */
-function sizedDesign(like: string, design: Design, dimensions: Dimensions, name: string) {
-	const kept = keptKeys.like === like ? keptKeys.entries : undefined;
+function sizedDesign(
+	like: string,
+	design: Design,
+	dimensions: Dimensions,
+	name: string,
+	kept: ReadonlyMap<string, string> | undefined,
+) {
 	const isShown = !["a", "b"].includes(like);
 	const isSound = isShown && !evaluateDesign(design, dimensions, kept).broken.length;
 	return isSound ? sizedModel(name, design, dimensions, kept) : null;
 }
 
 /** The sections that the view shows now. */
-export function designSections(asked: string, sizes: string): readonly ChapterLink[] {
+export function designSections(asked: string, sizes: string, keys: string): readonly ChapterLink[] {
 	const { like, design } = designedModel(data, asked);
-	const hasSizes = sizedDesign(like, design, decodeSizes(design, sizes), "") !== null;
+	const { entries } = keysOfDesign(like, design, keys);
+	const hasSizes = sizedDesign(like, design, decodeSizes(design, sizes), "", entries) !== null;
 	return SECTIONS.filter((x) => hasSizes || !OF_SIZES.includes(x.id));
 }
 
@@ -434,7 +445,7 @@ export function DesignView() {
 			label="Like"
 			options={likes}
 			chosen={like}
-			choose={(to) => (forgetKeptKeys(), change({ like: to, sizes: "" }))}
+			choose={(to) => (forgetKeptKeys(), change({ like: to, sizes: "", keys: "" }))}
 		/>
 	);
 	const isOfPage = ["a", "b"].includes(like);
@@ -443,6 +454,7 @@ export function DesignView() {
 			key={name}
 			design={design}
 			name={isOfPage ? name : configName(design)}
+			like={name}
 			isOfPage={isOfPage}
 			choice={choice}
 		/>
@@ -452,31 +464,34 @@ export function DesignView() {
 function Designer({
 	design,
 	name,
+	like,
 	isOfPage,
 	choice,
 }: {
 	design: Design;
 	name: string;
+	/** The model with this form. */
+	like: string;
 	/** Whether it is a model of the page, and not a config of another family. */
 	isOfPage: boolean;
 	choice: ComponentChildren;
 }) {
-	const state = useAppState("like", "sizes", "target");
+	const state = useAppState("like", "sizes", "keys", "target");
 	const current = decodeSizes(design, state.sizes);
-	const kept = keptKeys.like === state.like ? keptKeys.entries : undefined;
+	const { entries: kept, name: opened } = keysOfDesign(state.like, design, state.keys);
 	const result = evaluateDesign(design, current, kept);
 	const own = useMemo(
 		() => (isOfPage ? evaluateDesign(design, decodeSizes(design, "")) : null),
 		[design, isOfPage],
 	);
-	const opened = isOfPage ? "" : kept && keptKeys.sizes;
+	const first = isOfPage ? "" : opened ? keptKeys.sizes : undefined;
 	const isBroken = result.broken.length > 0;
 	const set = (to: Partial<Dimensions>, gesture = "") =>
 		change({ sizes: encodeSizes({ ...current, ...to }) }, false, gesture);
-	const file = keptKeys.name.replace(/\.json$/i, "") || name;
+	const file = opened.replace(/\.json$/i, "") || name;
 	const sizedAs = encodeSizes(current);
 	const sized = useMemo(
-		() => (isOfPage ? null : sizedDesign(state.like, design, current, file)),
+		() => (isOfPage ? null : sizedDesign(state.like, design, current, file, kept)),
 		[isOfPage, isBroken, file, design, sizedAs, kept],
 	);
 	const title = isBroken ? "There is no such model" : `${everydayCount(result.total)} parameters`;
@@ -487,18 +502,24 @@ function Designer({
 					{!isOfPage
 						? `Your ${name}: ${everydayCount(result.total)}`
 						: kept?.size
-							? `${keptKeys.name}, counted like ${name}`
+							? `${opened || "Your config"}, counted like ${name}`
 							: `Design a model like ${name}`}
 				</h1>
 				<p class="lead">
 					Change any dimension: the total follows exactly, by the same expressions as the
 					library's.
 				</p>
+				{!isOfPage && !kept && (
+					<p>
+						Of a config, this address has the dimensions alone: its other keys, such as
+						a window, are taken to be those of {like}.
+					</p>
+				)}
 				{!isOfPage && (
 					<p>
 						Its layers, a tour and bounds of its speed are on a page of its own:{" "}
 						<code>
-							llamath export {shellWord(keptKeys.name || "config.json")} -o page.html
+							llamath export {shellWord(opened || "config.json")} -o page.html
 						</code>
 					</p>
 				)}
@@ -541,16 +562,16 @@ function Designer({
 								</label>
 							</span>
 						)}
-						{opened !== undefined && (
+						{first !== undefined && (
 							<button
 								type="button"
 								class="button"
 								onClick={() => {
 									if (isOfPage) forgetKeptKeys();
-									change({ sizes: opened });
+									change({ sizes: first, ...(isOfPage && { keys: "" }) });
 								}}
 							>
-								Reset to {isOfPage ? name : keptKeys.name}
+								Reset to {isOfPage ? name : opened}
 							</button>
 						)}
 					</>
@@ -622,7 +643,7 @@ function Designer({
 				title="config.json with these dimensions"
 				lead={
 					kept?.size
-						? `Keys that change no weight are those of ${keptKeys.name}.`
+						? `Keys that change no weight are those of ${opened || "the opened config, as far as the address has them"}.`
 						: undefined
 				}
 				controls={

@@ -53,7 +53,9 @@ function Card({ entry: x, stop }: { entry: Entry; stop: Stop }) {
 		x.layers && `${String(x.layers)} layers${x.pattern ? `, ${String(x.pattern)}` : ""}`,
 		x.attention,
 		x.context && `${shortTokens(x.context as number)} context`,
-		x.kv != null && `${shortBytes(x.kv as number)} of KV cache per token`,
+		x.kv === 0
+			? "no KV cache"
+			: x.kv != null && `${shortBytes(x.kv as number)} of KV cache per token`,
 	];
 	return (
 		<li class="card" data-model={x.id}>

@@ -160,8 +160,11 @@ const isShown = (story: Story, x: Prompt) =>
 /** What to do where a text has ended. */
 function hintOf(story: Story): string {
 	if (!story.end || story.status !== "ready") return "";
+	const isFull = story.ids.length >= story.data.context;
 	const asks =
-		story.data.chat && !story.isChat ? "For an answer to a question, choose Answer. " : "";
+		story.data.chat && !story.isChat && !isFull
+			? "For an answer to a question, choose Answer. "
+			: "";
 	return asks + (story.beginsAgain ? "Step and Write on begin again." : "");
 }
 
@@ -174,8 +177,9 @@ function noteOf(story: Story): string {
 	if (story.status !== "ready") return "";
 	const { tokens, ms } = story.lastPass;
 	const count = `${groupedNumber(story.ids.length)} ${story.ids.length === 1 ? "token" : "tokens"}`;
-	const last = tokens < story.ids.length ? `; the last ${groupedNumber(tokens)} read` : "";
-	const speed = tokens ? `${last} in ${threeDigits(ms)} ms` : "";
+	const last = tokens === 1 ? "the last one" : `the last ${groupedNumber(tokens)} of them`;
+	const read = tokens < story.ids.length ? `; ${last} took` : ", read in";
+	const speed = tokens ? `${read} ${threeDigits(ms)} ms` : "";
 	const left = story.left ? ` ${groupedNumber(story.left)} more are not read.` : "";
 	const says = story.data.prompts.find((x) => isShown(story, x))?.says ?? "";
 	return `${says} ${count}${speed}.${left}`.trim();

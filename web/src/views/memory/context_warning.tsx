@@ -7,7 +7,7 @@ import { sizesOf } from "../../lib/sizing/data";
 /** The warnings and notes about a context, in the words of the command line. */
 export function contextWarning(model: ModelData, context: bigint): string {
 	const { own, stated } = sizesOf(model);
-	if (!stated) return `the config has no context length; using ${grouped(context)} tokens`;
+	if (!stated) return `no context length is known; using ${grouped(context)} tokens`;
 	return context > BigInt(own)
 		? `${grouped(context)} tokens are more than the model's own context, ${grouped(own)}`
 		: "";

@@ -31,9 +31,11 @@ import { MemoryChart, chartRange, chartTokens, type ChartRange } from "./memory_
 import {
 	contextDerivation,
 	contextText,
+	isFixedCache,
 	partDerivation,
 	PART_NAMES,
 	remainderDerivation,
+	STATES,
 } from "./memory_derivations";
 import { MemoryMap } from "./memory_map";
 import { PartSwatch } from "./patterns";
@@ -68,7 +70,9 @@ function finding({ model, sized, memory }: Shown): string {
 	const cache = share(values.cache!);
 	if (!values.cache)
 		return `At batch ${batch} and ${at} nothing is cached: memory does not grow with the context`;
-	return `At batch ${batch} and ${at} the KV cache is ${cache < 1 ? "under 1" : Math.round(cache)}% of the memory`;
+	const ofMemory = `${cache < 1 ? "under 1" : Math.round(cache)}% of the memory`;
+	const what = isFixedCache(sizesOf(model)) ? "recurrent states are" : "KV cache is";
+	return `At batch ${batch} and ${at} the ${what} ${ofMemory}`;
 }
 
 function topic(all: Shown[]): string {
@@ -112,7 +116,9 @@ function PartsTable({
 	});
 	const row = (part: Part | "total") => {
 		const n = values[part]!;
-		const [name, isPart] = part === "total" ? ["Total", false] : [PART_NAMES[part], true];
+		const isState = part === "cache" && isFixedCache(sizesOf(model));
+		const [name, isPart] =
+			part === "total" ? ["Total", false] : [isState ? STATES : PART_NAMES[part], true];
 		return (
 			<tr key={part} class={isPart ? undefined : "total"}>
 				<th scope="row">

@@ -11,7 +11,7 @@ import {
 import { sumOf, value, type Expression, type Operation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import type { Digits, MemoryLine } from "../../lib/data";
-import type { DType, Gpu } from "../../lib/sizing/data";
+import type { DType, Gpu, Sizes } from "../../lib/sizing/data";
 import {
 	MAX_TOKENS,
 	memoryPerGpu,
@@ -38,6 +38,18 @@ export const PART_NAMES: Record<Part, string> = {
 	master: "Master weights",
 	optimizer: "Optimizer states",
 };
+
+/** What a model that caches no token has instead. */
+export const STATES = "Recurrent states";
+
+/** Whether what a model caches is the same however many tokens there are. */
+export function isFixedCache({ layouts, forms }: Sizes): boolean {
+	const stages = layouts.flatMap((x) => x.stages);
+	return stages.every((x) => x.cache.every((y) => !isOf(forms[y.form]!, "T")));
+}
+
+const isOf = (x: Expression, variable: string): boolean =>
+	Array.isArray(x) ? x.slice(1).some((y) => isOf(y as Expression, variable)) : x === variable;
 
 export const totalFormula = (plan: Plan, values: StageMemory) =>
 	sumFormula(

@@ -50,8 +50,8 @@ export function NumberTable({ columns, rows }: Pick<Example, "columns" | "rows">
 				</tr>
 			</thead>
 			<tbody>
-				{rows.map(([first, ...numbers]) => (
-					<tr key={first}>
+				{rows.map(([first, ...numbers], i) => (
+					<tr key={i}>
 						<th scope="row">{first}</th>
 						{columns.slice(1).map((_, i) => (
 							<td class="n">{numbers[i]}</td>

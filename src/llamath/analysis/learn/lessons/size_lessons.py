@@ -293,6 +293,22 @@ def _tokens(n: int) -> str:
     return f"{n:,} tokens ({n // 1024}k)" if n % 1024 == 0 else f"{n:,} tokens"
 
 
+def _kept_tokens(study: ModelStudy, n: int) -> str:
+    """Return what layers keep of n tokens where it is not all of them, as a sentence that follows
+    another one.
+    """
+    of = int(study.tree.layers.n)
+    kept = [
+        (int(x.layers), f"the last {tokens:,} tokens alone" if x.every == 1 else f"{tokens:,} rows")
+        for x in study.caches
+        if x.rows and (tokens := int(x.tokens(n))) < n
+    ]
+    if [layers for layers, _ in kept] == [of]:
+        return f" Each layer keeps {kept[0][1]}."
+    parts = ", ".join(f"{layers:,} keep {what}" for layers, what in kept)
+    return f" Of its {of:,} layers {parts}." if kept else ""
+
+
 def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     asker = Asker("cache", study)
     hint = "for each layer, keys and values of K heads of h numbers; 2 bytes each"
@@ -310,7 +326,8 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     for i, n in enumerate(contexts):
         yield asker.ask(
             f"context {n}",
-            f"How many bytes is the cache of one sequence of {_tokens(n)} in bf16?",
+            f"How many bytes is the cache of one sequence of {_tokens(n)} in bf16?"
+            + _kept_tokens(study, n),
             study.cache(n),
             unit="bytes",
             kind="cache",
@@ -322,7 +339,8 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     n, B = contexts[0], 8
     yield asker.ask(
         "batch",
-        f"How many bytes is the cache of {B} sequences of {_tokens(n)} at once, in bf16?",
+        f"How many bytes is the cache of {B} sequences of {_tokens(n)} at once, in bf16?"
+        + _kept_tokens(study, n),
         study.cache(n, B),
         unit="bytes",
         kind="cache",
@@ -331,7 +349,8 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
     )
     yield asker.ask(
         "one byte",
-        f"How many bytes is the cache of one sequence of {_tokens(n)} in fp8 (1 byte a number)?",
+        f"How many bytes is the cache of one sequence of {_tokens(n)} in fp8 (1 byte a number)?"
+        + _kept_tokens(study, n),
         study.cache(n, 1, 1),
         unit="bytes",
         kind="cache",
@@ -346,8 +365,7 @@ def _cache_exercises(study: ModelStudy) -> Iterator[Exercise]:
         yield asker.ask(
             "multi-head",
             f"If each of the {int(H)} query heads had its own keys and values, how many bytes "
-            "would "
-            f"{_tokens(n)} need?",
+            f"would {_tokens(n)} need?{_kept_tokens(study, n)}",
             full,
             unit="bytes",
             kind="cache",

@@ -111,9 +111,26 @@ def _qk_norm(f: TourFacts) -> StopText:
     )
 
 
+_BY_SPEED = (
+    "those of pairs that turn slowly are divided by the factor, of fast pairs kept, and of those "
+    "between partly divided"
+)
+_SCALED = {
+    "linear": "all are divided by the factor",
+    "dynamic NTK": "a longer text has a larger θ",
+    "YaRN": _BY_SPEED,
+    "Llama 3": _BY_SPEED,
+    "LongRoPE": "that of each pair is divided by a number of its own",
+    "proportional": "the pairs are spread over the whole head, and all are divided by the factor",
+}
+"""What each scaling does to the angles."""
+
+
 def scaled_angles(scaling: str) -> str:
     """Return the sentence about a scaling of angles, by its name; empty if there is none."""
-    return f" The angles are scaled for long texts ({scaling})." if scaling else ""
+    if not scaling:
+        return ""
+    return f" For long texts the angles of the formula are scaled ({scaling}): {_SCALED[scaling]}."
 
 
 def _rope(f: TourFacts) -> StopText:

@@ -85,7 +85,7 @@ _REASONS = {
     "embedding": _Reason(
         "each of the T tokens has a row of d numbers; the stream keeps this shape up to the head",
         "each of the T tokens has d numbers of its own",
-        "the stream has one row for each token, not for each of the vocabulary",
+        "the stream has d numbers for each of the T tokens, and no others",
     ),
     "norm": _Reason(
         "the root of that very mean is what x was divided by",
