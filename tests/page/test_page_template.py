@@ -70,7 +70,7 @@ CHANGES = {
         {"vocab_size": 32000},
     ),
     "gpt-oss-20b": (
-        {"num_hidden_layers": 36, "vocab_size": 32000, "num_local_experts": 16},
+        {"num_hidden_layers": 37, "vocab_size": 32000, "num_local_experts": 16},
         {"num_key_value_heads": 64, "num_experts_per_tok": 8},
     ),
     "gemma-2-2b": ({"num_hidden_layers": 13}, {"num_attention_heads": 16}),

@@ -500,24 +500,33 @@ def _reads(
     shards = [*made.values()]
     columns = list(zip(*(x.reads[i] for x in shards), strict=True))
     weights = shards[0].read_elements(i)
-    partial = Counter(x for x in columns if x[0].rows or x[0].missed)
+    # layers of another kind by themselves: what has the same number there has another in an edit
+    seen = Counter[str]()
+    parts = list[tuple[tuple[WeightRead, ...], int]]()
+    for column, (pattern, _) in zip(columns, weights, strict=True):
+        parts.append((column, seen[pattern]))
+        seen[pattern] += 1
+    partial = Counter(x for x in parts if x[0][0].rows or x[0][0].missed)
     mark = str(place or "")
-    in_full = [x for x in columns if x not in partial]
+    in_full = [x for x in parts if x not in partial]
     form = elements.form(
-        shards, (weight for x, weight in zip(columns, weights, strict=True) if x not in partial)
+        shards, (weight for x, weight in zip(parts, weights, strict=True) if x not in partial)
     )
     more = {
-        dtype: n for dtype, *reads in zip(made, *in_full, strict=True) if (n := _rounding(reads))
+        dtype: n
+        for dtype, *reads in zip(made, *(x for x, _ in in_full), strict=True)
+        if (n := _rounding(reads))
     }
     whole = round_div(form, UNIT).to_expression_json()
     values: dict[str, dict[str, Any] | Json] = {
         f"W{mark}": {"form": whole, "more": more} if more else whole
     }
     reads = [WeightRead(variable(f"W{mark}"))]
-    for letter, (column, times) in zip("abcdefghijklmnopqrstuvwxyz", partial.items(), strict=False):
-        name = f"{'R' if column[0].rows else 'X'}{mark}{letter}"
+    for place_of_part, (part, times) in enumerate(partial.items()):
+        column, _ = part
+        name = f"{'R' if column[0].rows else 'X'}{mark}{_letters(place_of_part)}"
         is_whole = all(x.unit == 1 for x in column)
-        size = elements.form(shards, [weights[columns.index(column)]])
+        size = elements.form(shards, [weights[parts.index(part)]])
         reads += [
             column[0]._replace(size=variable(name), unit=1 if is_whole else variable(f"{name}'"))
         ] * times
@@ -525,6 +534,12 @@ def _reads(
         if not is_whole:
             values[f"{name}'"] = UNIT.to_expression_json()
     return reads, values
+
+
+def _letters(n: int) -> str:
+    """Return the n-th of a, b, … z, aa, ab and so on."""
+    before, place = divmod(n, 26)
+    return (_letters(before - 1) if before else "") + chr(ord("a") + place)
 
 
 def _rounding(reads: Sequence[WeightRead]) -> int:
