@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from ..checkpoint.open import find_repo
 from ..questions.file_questions import VerifyQuestion
 from ..render.progress import Bar, Progress
 from ..utils.errors import LlamathError, safe
+from ..utils.write_whole_file import check_target
 from .command_group import command as make_command
 from .model_options import MODEL, local_model, output_option, parse_changes, set_option, via_option
 from .output import TABLES, echo, echo_report, note, write_file
@@ -59,8 +59,8 @@ def command(
             f"the sums are those of local files, and {safe(path)} is on the Hub",
             hint="give a folder",
         )
-    if output is not None and not force and os.path.lexists(output):  # before all is read
-        raise LlamathError(f"{safe(output)} already exists", hint="--force overwrites it")
+    if output is not None:
+        check_target(output, overwrite=force)
     question = asked.parse(VerifyQuestion)
     if question.full and find_repo(path) is not None:
         path = local_model(path)

@@ -18,7 +18,7 @@ from ..render.report import Report
 from ..render.svg.poster.poster_svg import FORMATS, PosterFormat, parse_poster, poster_svg
 from ..render.tables import Column, Table
 from ..utils.errors import LlamathError, safe
-from ..utils.write_whole_file import write_whole_file
+from ..utils.write_whole_file import check_target, write_whole_file
 from .gallery.site_files import GallerySite, write_gallery
 from .page_data.checkpoint_data import load_with_checkpoint
 from .page_data.live.live_data import LiveParts, bundled_live_parts, live_parts
@@ -80,6 +80,7 @@ def export(
         if live:
             raise LlamathError(_ONE_LIVE_MODEL.format(f"{len(sources):,} models"))
         return _export_gallery(sources, path, poster, force, progress)
+    check_target(path, overwrite=force)
     if poster:
         if live:
             raise LlamathError("a poster runs no model", hint="live with a page")
