@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,15 @@ def gpt_oss() -> Any:
     return transformers.GptOssForCausalLM(transformers.GptOssConfig(**sizes, **more))
 
 
+def tiny(family: str) -> Callable[[], Any]:
+    """Return what makes the first tiny model of a family."""
+    configs = json.loads((Path(__file__).parents[1] / "tiny" / f"{family}.json").read_text())
+    config = next(iter(configs.values()))
+    return lambda: transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**config)
+    )
+
+
 def lora(**options: Any) -> Callable[[], Any]:
     return lambda: peft.LoraConfig(**{"r": 4, "lora_alpha": 6, **options})
 
@@ -133,6 +143,10 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         llama,
         lora(target_modules=["q_proj"], trainable_token_indices=[3, 7]),
     ),
+    **{
+        f"shared experts of {x}": (tiny(x), lora(target_modules=r".*(q_proj|shared.*down_proj)"))
+        for x in ("laguna", "hy_v3")
+    },
     "transposed layers": (gpt2, lora(target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
     "experts": (
         qwen3_moe,

@@ -19,7 +19,12 @@ NAMES = HF.with_changes(
         "mlp.shared.gate": "mlp.shared_mlp.gate_proj",
         "mlp.shared.up": "mlp.shared_mlp.up_proj",
         "mlp.shared.down": "mlp.shared_mlp.down_proj",
-    }
+    },
+    fused={
+        "mlp.router": "mlp.gate",
+        "mlp.correction": "mlp.e_score_correction_bias",
+        **{f"mlp.shared.{x}": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+    },
 )
 
 

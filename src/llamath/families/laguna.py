@@ -19,7 +19,11 @@ NAMES = HF.with_changes(
         "attn.gate": "self_attn.g_proj",
         "mlp.correction": "mlp.experts.e_score_correction_bias",
         **{f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")},
-    }
+    },
+    fused={
+        "mlp.correction": "mlp.gate.e_score_correction_bias",
+        **{f"mlp.shared.{x}": f"mlp.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+    },
 )
 ROPES = {"full_attention": (5e5, 0.5), "sliding_attention": (1e4, 1.0)}
 """Type of a layer → the default base of its rotary embedding, and the share of a head that
