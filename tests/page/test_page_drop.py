@@ -496,11 +496,32 @@ def test_dropped_config_of_the_family_opens_an_edit(tab: Any, tmp_path: Path) ->
         {"hidden_size": [[4096]]},
         {"tie_word_embeddings": None},
         {"num_hidden_layers": None},
-        {"unheard_of": 1},
+        {"unheard_of": {"a": 1}},
+        {"mamba_d_state": 16},  # which no family of these configs reads, and another does
     ):
         other.write_text(json.dumps({**llamath.load("llama-3-8b").config.data, **changes}))
         result = drop(tab, other)
         assert result["wrong"] and "llamath export" in result["wrong"], changes
+        other.write_text(json.dumps({**changes, "model_type": "\u202ellama"}))
+        assert "\u202e" not in drop(tab, other)["wrong"], "what is after it would be turned around"
+
+
+def test_keys_that_no_family_reads_are_ignored_by_name(tab: Any, tmp_path: Path) -> None:
+    """As the library ignores them, in an edit and in Design, and after a reload."""
+    path, unheard = tmp_path / "mine.json", {"unsloth_fixed": True, "company_tag": "v\u202e3"}
+    for slug, part in (("llama-3-8b", "#edit"), ("qwen2-7b", ".hero")):
+        config = {**llamath.load(slug).config.data, **unheard}
+        path.write_text(json.dumps(config))
+        assert drop(tab, path)["wrong"] is None
+        for _ in range(2):
+            wait_until_drawn(tab)
+            said = tab.text_content(part)
+            assert all(x in said for x in unheard), said
+            shown = tab.text_content("[data-part=designed]")
+            assert shown.endswith(f"{llamath.load(config).parameters.total:,}")
+            assert json.loads(shown_config(tab))["company_tag"] == unheard["company_tag"]
+            assert "\u202e" not in tab.inner_text("main")
+            tab.reload()
 
 
 def test_configs_of_all_families_open_in_every_page(browser: Any, tmp_path: Path) -> None:
@@ -633,20 +654,20 @@ def test_config_of_another_family_is_named_after_itself(tab: Any, tmp_path: Path
     model = llamath.load("qwen2-7b")
     path.write_text(json.dumps(dict(model.config.data)))
     assert drop(tab, path)["wrong"] is None
-    assert tab.text_content("h1") == "Your Qwen2 config: 7.62B"
+    assert tab.text_content("h1") == "Your qwen2 config: 7.62B"
     assert "CodeQwen" not in tab.inner_text("body"), "the preset with the form of the family"
     assert tab.locator(".design-own").count() == 0, "no outline of a neighbour"
     tab.fill("#size-L", "14")
     wait_until_drawn(tab)
-    assert tab.text_content("h1") != "Your Qwen2 config: 7.62B"
+    assert tab.text_content("h1") != "Your qwen2 config: 7.62B"
     tab.click("text=Reset to mine.json")
     wait_until_drawn(tab)
-    assert tab.text_content("h1") == "Your Qwen2 config: 7.62B"
+    assert tab.text_content("h1") == "Your qwen2 config: 7.62B"
     address = tab.url
     go_to(tab, "#view=design")
     assert tab.text_content("h1") == "Design a model like Llama 3 8B"
     go_to(tab, "#" + address.partition("#")[2])
-    assert tab.text_content("h1") == "Your Qwen2 config: 7.62B"
+    assert tab.text_content("h1") == "Your qwen2 config: 7.62B"
 
 
 @pytest.mark.parametrize("seed", range(3))

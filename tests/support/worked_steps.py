@@ -129,6 +129,8 @@ class _Recorder(OperationLog):
             {
                 "position": x.shape[1] - 1,
                 "scaling": rope.scaling,
+                "theta": rope.theta,
+                "dim": rope.dim,
                 "pairs": [
                     [*pair, angle, *(z[0, -1, 0, list(pair)].tolist() for z in (x, y))]
                     for pair, angle in zip(pairs, turned.tolist(), strict=True)

@@ -8,6 +8,7 @@ frame.src = page.href;
 frame.title = `${model}: ${figure}`;
 frame.width = "100%";
 frame.height = "480";
+frame.setAttribute("frameborder", "0");
 addEventListener("message", ({ source, origin, data }: MessageEvent<unknown>) => {
 	if (source !== frame.contentWindow || origin !== page.origin) return;
 	const { llamathHeight: height } = (data ?? {}) as { llamathHeight?: unknown };

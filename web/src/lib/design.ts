@@ -112,7 +112,16 @@ export interface PackedForms {
 	pool: [string, ...(string | number)[]][];
 	order: number[];
 	forms: unknown[];
+	/** The keys that a family reads and no form has. */
+	others: string[];
 }
+
+/** The keys that a design has. */
+export const keysOf = ({ letters, config, defaults, neutral, cache }: Design): string[] => [
+	...[...letters, ...config, ...defaults].map((x) => x.key),
+	...neutral,
+	...[...(cache.windows ?? []), ...(cache.keys ?? [])].map((x) => x[0]),
+];
 
 const unpacked = new WeakMap<PackedForms, DesignedModel[]>();
 
@@ -224,8 +233,22 @@ export function evaluateDesign(
 	// keys that change no weight are those of the opened config, where there is one
 	const isKept = (x: Design["config"][number]) =>
 		!opened || x.form !== null || x.tied || kept.has(x.key) || !design.neutral.includes(x.key);
+	// a size that the published config leaves to others is left to them while it follows them
+	const isGiven = design.config.some((x) => x.form !== null && x.text);
+	const follows = (x: Design["config"][number]) => {
+		const absent = design.letters.find((y) => y.key === x.key)?.absent.form ?? null;
+		return (
+			isGiven &&
+			!x.text &&
+			x.form !== null &&
+			absent !== null &&
+			value(x.form, values) === value(absent, values)
+		);
+	};
 	const lines = [
-		...design.config.filter(isKept).map((x) => [x.key, valueOf(x)] as const),
+		...design.config
+			.filter((x) => isKept(x) && !follows(x))
+			.map((x) => [x.key, valueOf(x)] as const),
 		...[...kept].filter((x) => !own.has(x[0])),
 	];
 	const config = `{\n${lines.map(([key, text]) => `  ${JSON.stringify(key)}: ${text}`).join(",\n")}\n}\n`;

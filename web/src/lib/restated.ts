@@ -239,8 +239,8 @@ const seeingAll: Change = (model) => {
 	if (!model.attention.kinds.every((x) => x.causal)) return model;
 	const said = (text: string) =>
 		text
-			.replace(/\d+ local : \d+ global/, "all see all tokens")
-			.replace("local attention", "full-window attention")
+			.replace(/\d+ local : \d+ global/, "all alike")
+			.replace("local attention", "attention")
 			.replace(/over the last [\d,]+ keys/, data.words.all_keys as string);
 	const { passes, facts, plate, attention } = model;
 	const stages = Object.entries(passes).map(([name, list]) => [

@@ -49,12 +49,17 @@ def family_forms() -> dict[str, Any]:
 
 
 def build_family_forms() -> dict[str, Any]:
-    """Return the forms of all families with published models, from their builders."""
+    """Return the forms of all families with published models, from their builders; `others` are
+    the keys that a builder reads and no form has.
+    """
     pool = _Pool()
+    read = set[str]()
     forms: dict[str, dict[str, Any]] = {}
     types = set[str]()
     for slug in slugs():
         model = load(slug)
+        if isinstance(model, FamilyModel):
+            read |= model.config.keys_read
         if not isinstance(model, FamilyModel) or any(
             read_dimensions(model.config.data, x["design"]) for x in forms.values()
         ):
@@ -77,7 +82,15 @@ def build_family_forms() -> dict[str, Any]:
     order = _by_likeness([json.dumps(x) for x in forms.values()])
     every = list(forms.values())
     packed = [pool.pack(every[i]) for i in order]
-    return {"pool": pool.nodes, "order": order, "forms": packed}
+    others = sorted(read.difference(*(_keys_of(x["design"]) for x in every)))
+    return {"pool": pool.nodes, "order": order, "forms": packed, "others": others}
+
+
+def _keys_of(design: Mapping[str, Any]) -> set[str]:
+    """Return the keys that a design has."""
+    named = (x["key"] for part in ("letters", "config", "defaults") for x in design[part])
+    of_cache = (x[0] for part in ("keys", "windows") for x in design["cache"].get(part, ()))
+    return {*named, *of_cache, *design["neutral"]}
 
 
 def _by_likeness(texts: Sequence[str]) -> list[int]:

@@ -1,7 +1,14 @@
 // Reading a config.json in the page: its dimensions open the Design view, and keys that change no
 // weight are kept.
-import type { PageData } from "../data";
-import { designedModels, encodeSizes, type Design, type Dimensions } from "../design";
+import { data, type PageData } from "../data";
+import {
+	designedModels,
+	encodeSizes,
+	keysOf,
+	type Design,
+	type Dimensions,
+	type PackedForms,
+} from "../design";
 import { value } from "../expressions";
 import { MAX_KEYS } from "../settings";
 import { refuseOther, type FormatData } from "./headers";
@@ -15,6 +22,7 @@ import {
 	parseStrictJson,
 	refuse,
 	refuseIf,
+	visible,
 	type Json,
 } from "./strict_json";
 
@@ -74,14 +82,16 @@ function jsonText(x: Json, indent = "  "): string {
 	const inner = `${indent}  `;
 	if (x instanceof Map)
 		return x.size
-			? `{\n${[...x].map(([key, y]) => `${inner}${JSON.stringify(key)}: ${jsonText(y, inner)}`).join(",\n")}\n${indent}}`
+			? `{\n${[...x].map(([key, y]) => `${inner}${quotedJson(key)}: ${jsonText(y, inner)}`).join(",\n")}\n${indent}}`
 			: "{}";
 	if (Array.isArray(x))
 		return x.length
 			? `[\n${x.map((y) => inner + jsonText(y, inner)).join(",\n")}\n${indent}]`
 			: "[]";
-	return typeof x === "string" ? JSON.stringify(x) : String(x);
+	return typeof x === "string" ? quotedJson(x) : String(x);
 }
+
+const quotedJson = (text: string) => visible(JSON.stringify(text));
 
 const isCausalArchitecture = (x: Json | undefined, headed: string[]) =>
 	x === undefined ||
@@ -93,6 +103,27 @@ const isCausalArchitecture = (x: Json | undefined, headed: string[]) =>
 const UNSHOWN = /_token_id$|^(architectures|use_cache|transformers_version|initializer_range)$/;
 /** Values of a key that switch nothing on. */
 const OFF = /^(null|false|0|0\.0|"")$/;
+
+let readKeys: ReadonlySet<string> | null = null;
+
+/** The keys that some family reads, by the forms of all families. */
+export function learnKeys(known: readonly Known[], { others }: Pick<PackedForms, "others">): void {
+	const { nothing } = data.files as FormatData;
+	const named = known.flatMap((x) => keysOf(x.design));
+	readKeys = new Set([...named, ...others, ...nothing, "architectures", "model_type"]);
+}
+
+/** Whether no family reads a key, which has one value: the library ignores it by name. */
+function isUnread(key: string, isPlain: boolean): boolean {
+	if (!readKeys && data.known) learnKeys(designedModels(data), data.known);
+	return isPlain && readKeys !== null && !readKeys.has(key);
+}
+
+/** Those of the kept keys that no family reads. */
+export const unreadKeys = (entries: ReadonlyMap<string, string>): string[] =>
+	[...entries].filter(([key, text]) => isUnread(key, !/^[[{]/.test(text))).map(([key]) => key);
+
+const isPlainJson = (x: Json | undefined) => !Array.isArray(x) && !(x instanceof Map);
 
 /**
  * Those keys of a config that change no weight in which it differs from the model of the page, whose
@@ -108,7 +139,11 @@ export const keysNotFollowed = (
 		const known = own.get(key);
 		return (
 			!UNSHOWN.test(key) &&
-			(known ? !isSameJson(known, text) : neutral.has(key) && !OFF.test(text))
+			(known
+				? !isSameJson(known, text)
+				: neutral.has(key)
+					? !OFF.test(text)
+					: isUnread(key, !/^[[{]/.test(text)))
 		);
 	});
 };
@@ -200,7 +235,10 @@ export function neutralKeys(
 	const neutral = new Set([...nothing, ...design.neutral]);
 	return new Map(
 		[...config]
-			.filter(([key]) => neutral.has(key) || key === "architectures")
+			.filter(
+				([key, x]) =>
+					neutral.has(key) || key === "architectures" || isUnread(key, isPlainJson(x)),
+			)
 			.map(([key, x]) => [key, jsonText(x)]),
 	);
 }
@@ -259,7 +297,8 @@ function readDimensions(
 			(derived.has(key) && (config.get(key) ?? null) === null) ||
 			(key === TIED && design.tied !== null) ||
 			neutral.has(key) ||
-			key.startsWith("_")
+			key.startsWith("_") ||
+			isUnread(key, isPlainJson(config.get(key)))
 		)
 			continue;
 		const isEqual = derived.has(key)

@@ -1,7 +1,7 @@
 // The closed forms of the models of a static gallery: a script of its own, loaded when a config is
 // opened. Pages from disk can load nothing else.
 import { unpackForms, type PackedForms } from "../design";
-import type { Known } from "./config";
+import { learnKeys, type Known } from "./config";
 import { decompress } from "../read_data";
 
 export interface GalleryForm extends Known {
@@ -35,10 +35,9 @@ function loadScript(address: string): Promise<GalleryForm[]> {
 						const { own, known } = x as { own: GalleryForm[]; known: PackedForms };
 						if (!own.length) return [];
 						// families open on the page of the first model
-						return [
-							...own,
-							...unpackForms(known).map((y) => ({ ...y, id: own[0]!.id })),
-						];
+						const families = unpackForms(known).map((y) => ({ ...y, id: own[0]!.id }));
+						learnKeys([...own, ...families], known);
+						return [...own, ...families];
 					},
 				),
 			);

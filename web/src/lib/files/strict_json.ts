@@ -3,8 +3,20 @@
 import { data } from "../data";
 import { groupedNumber } from "../format";
 
+/** A text with escapes for characters that are not seen, such as those that turn what follows around. */
+export const visible = (text: string): string =>
+	text.replace(/[\p{Cf}\p{Zl}\p{Zp}]/gu, (x) =>
+		[...Array(x.length).keys()]
+			.map((i) => `\\u${x.charCodeAt(i).toString(16).padStart(4, "0")}`)
+			.join(""),
+	);
+
 /** What a file should have been; its message is shown to the reader. */
 export class FileError extends Error {
+	constructor(message: string) {
+		super(visible(message));
+	}
+
 	/** The place in the text, or the key, that it is about. */
 	place: number | string | null = null;
 	/** The message beside the number of its line. */

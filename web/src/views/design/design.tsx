@@ -24,9 +24,10 @@ import {
 	type Dimensions,
 } from "../../lib/design";
 import { notation, value, type Expression } from "../../lib/expressions";
-import { forgetKeptKeys, keptKeys, keysAt } from "../../lib/files/config";
+import { forgetKeptKeys, keptKeys, keysAt, unreadKeys } from "../../lib/files/config";
 import type { FormatData } from "../../lib/files/headers";
 import { everydayCount, grouped, percent, share, shortBytes, signed } from "../../lib/format";
+import { visible } from "../../lib/files/strict_json";
 import { shellWord } from "../../lib/files/shell_word";
 import { modelPart } from "../../lib/model_parts";
 import { parseWhole } from "../../lib/settings";
@@ -401,6 +402,8 @@ const SECTIONS: readonly ChapterLink[] = [
 	{ id: "memory", name: "Memory", parts: [] },
 	{ id: "config", name: "config.json", parts: [] },
 ];
+/** More keys that are ignored are not named. */
+const MOST_UNREAD = 8;
 const OF_SIZES = ["hardware", "memory"];
 
 /** The other keys of the config that the view shows, and the name of its file. */
@@ -428,9 +431,8 @@ export function designSections(asked: string, sizes: string, keys: string): read
 	return SECTIONS.filter((x) => hasSizes || !OF_SIZES.includes(x.id));
 }
 
-/** A config of another family, whose form is that of some model of it: Qwen2 config. */
-const configName = ({ type }: Design) =>
-	`${type.charAt(0).toUpperCase()}${type.slice(1).replaceAll("_", " ")} config`;
+/** A config of another family, whose form is that of some model of it: qwen2 config. */
+const configName = ({ type }: Design) => `${type} config`;
 
 export function DesignView() {
 	const state = useAppState("like");
@@ -480,6 +482,7 @@ function Designer({
 	const current = decodeSizes(design, state.sizes);
 	const { entries: kept, name: opened } = keysOfDesign(state.like, design, state.keys);
 	const result = evaluateDesign(design, current, kept);
+	const unread = kept ? unreadKeys(kept).map(visible) : [];
 	const own = useMemo(
 		() => (isOfPage ? evaluateDesign(design, decodeSizes(design, "")) : null),
 		[design, isOfPage],
@@ -513,6 +516,14 @@ function Designer({
 					<p>
 						Of a config, this address has the dimensions alone: its other keys, such as
 						a window, are taken to be those of {like}.
+					</p>
+				)}
+				{unread.length > 0 && (
+					<p>
+						Ignored, since no family reads {unread.length > 1 ? "them" : "it"}:{" "}
+						{unread.slice(0, MOST_UNREAD).join(", ")}
+						{unread.length > MOST_UNREAD &&
+							` and ${unread.length - MOST_UNREAD} others`}
 					</p>
 				)}
 				{!isOfPage && (

@@ -18,10 +18,13 @@ export interface Question {
 /** The letters of all widths of a layer: the stream's, and those inside of FFNs and experts. */
 const WIDTHS = ["d", "F", "Fd", "Fe", "Fs", "i"];
 
-const twiceAsWide = (own: Values): Values | null =>
-	own.d
-		? Object.fromEntries(WIDTHS.filter((x) => x in own).map((x) => [x, 2n * own[x]!] as const))
-		: null;
+/** Twice the heads of the same size read a stream of twice the width, as in larger models of a family. */
+function twiceAsWide(own: Values): Values | null {
+	if (!own.d) return null;
+	const heads = own.K ? (own.K === own.H ? ["H", "K"] : ["H"]) : [];
+	const doubled = [...WIDTHS, ...heads].filter((x) => own[x]);
+	return Object.fromEntries(doubled.map((x) => [x, 2n * own[x]!] as const));
+}
 
 /** By the published dimensions, and by those that the model has now. */
 const QUESTIONS: [name: string, to: (own: Values, now: Values) => Partial<Values> | null][] = [

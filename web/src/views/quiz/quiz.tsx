@@ -488,7 +488,7 @@ function Teachers({ quiz }: { quiz: Quiz }) {
 				onClick={() => copyText(link, "the link to the exercises")}
 			>
 				Copy the link
-			</button>
+			</button>{" "}
 			<button
 				type="button"
 				class="button"

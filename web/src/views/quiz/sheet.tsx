@@ -7,7 +7,7 @@ import { answerTo, lettersOf, type Question } from "../../lib/question";
 import type { Item, Quiz } from "./quiz_data";
 
 /** Longer formulas are not written out. */
-const MAX_FORMULA = 160;
+const MAX_FORMULA = 400;
 /** Bytes that are told in larger units as well. */
 const LARGE = 10n ** 7n;
 const inUnits = (n: bigint): string[] =>
@@ -92,7 +92,8 @@ export function Sheet({ quiz }: { quiz: Quiz }) {
 				<p class="quiz-letters">
 					{model.letters.map((x) => (
 						<span key={x.letter}>
-							<i>{x.letter}</i> = {grouped(x.value)}
+							<i>{x.letter}</i> = {grouped(x.value)}{" "}
+							{x.says && <small>{x.says}</small>}
 						</span>
 					))}
 				</p>

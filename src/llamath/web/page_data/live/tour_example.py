@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from ....analysis.learn.tour.tour import Tour, tour_of
+from ....core.tree import fold_blocks
 from ....embedded import path as embedded_path
 from ....loading import load_family
 from ....utils.number_format import short_count
 from ....utils.number_marks import unmarked
 from .example_numbers import TEMPERATURES, degrees, list_numbers, percent, short, softmax
-from .worked_steps import ROPE_COLUMNS, kind_of, worked_steps
+from .worked_steps import ROPE_COLUMNS, kind_of, turned_by, worked_steps
 
 EXAMPLE_FILE = Path(__file__).with_name("tour_example.json")
 SHOWN_NUMBERS = 3
@@ -87,10 +88,13 @@ _LAYER = "layer {} of it, where the stop before was of layer {}"
 def bundled_tables() -> Mapping[str, Table]:
     """Return what the steps computed in the bundled model, by their stops."""
     with unmarked():
-        size = short_count(load_family(embedded_path()).parameters.total)
+        bundled = load_family(embedded_path())
+        size = short_count(bundled.parameters.total)
+        ropes = (getattr(x.block, "rope", None) for x in fold_blocks(bundled.tree))
+        theta = next(x.theta for x in ropes if x is not None)
     found = json.loads(EXAMPLE_FILE.read_text(encoding="utf-8"))
     model = f"the bundled model of {size} parameters, at {_shown(found['tokens'][-1])}"
-    return {name: {"in": model, **_table(*x)} for name, x in _Example(found).stops().items()}
+    return {name: {"in": model, **_table(*x)} for name, x in _Example(found, theta).stops().items()}
 
 
 @cache
@@ -108,8 +112,8 @@ def _table(says: str, columns: Iterable[str], rows: Iterable[Sequence[str]]) -> 
 class _Example:
     """The tables of the stops."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        self.found, self.numbers = found, found["numbers"]
+    def __init__(self, found: Mapping[str, Any], theta: float) -> None:
+        self.found, self.numbers, self.theta = found, found["numbers"], theta
         self.tokens = [_shown(x) for x in found["tokens"]]
         self.token, self.last = self.tokens[-1], len(self.tokens) - 1
         self.scores = [x / sqrt(found["head_dim"]) for x in found["products"]]
@@ -149,7 +153,8 @@ class _Example:
                 [self._row(y) for y in ("q", "k", "v")],
             ),
             "rope": (
-                f"{self.where}: pairs of channels of q, turned by position {self.last}",
+                f"{self.where}: pairs of channels of q, "
+                f"{turned_by(self.last, self.theta, found['head_dim'])}",
                 ROPE_COLUMNS,
                 [
                     (f"{i}, {i + half}", degrees(angle), list_numbers(before), list_numbers(after))

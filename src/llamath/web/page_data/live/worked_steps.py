@@ -343,8 +343,16 @@ def _mix(x: Mapping[str, Any]) -> Part:
 def _rope(x: Mapping[str, Any]) -> Part:
     pairs = ((f"{i}, {k}", degrees(angle), *map(list_numbers, y)) for i, k, angle, *y in x["pairs"])
     scaled = f", scaled by {x['scaling']}" if x["scaling"] else ""
-    says = f"the first head: pairs of q, turned by position {x['position']}{scaled}"
-    return says, ROPE_COLUMNS, pairs
+    turned = turned_by(x["position"], x["theta"], x["dim"])
+    return f"the first head: pairs of q, {turned}{scaled}", ROPE_COLUMNS, pairs
+
+
+def turned_by(position: int, theta: float, dim: int) -> str:
+    """Return by which angles channels are turned, in the numbers of their own formula."""
+    return (
+        f"turned by position {position}, with θ = {theta:,.10g} over {dim} channels, whole turns "
+        "left out"
+    )
 
 
 ROPE_COLUMNS = ("channels", "angle", "before", "after")
