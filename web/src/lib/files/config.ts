@@ -150,6 +150,8 @@ export const keysNotFollowed = (
 
 /** The key of the address that lists what a config leaves out of the design's own keys. */
 const WITHOUT = "without";
+/** Characters that are left for the keys whose values are too long. */
+const ROOM = 500;
 /** In the place of a value that is too long for the address; no key has it. */
 const TOO_LONG = '"…"';
 
@@ -180,7 +182,7 @@ export function encodeKeys(entries: ReadonlyMap<string, string>, design: Design)
 	for (const [key, value] of differing.toSorted((a, b) => order(a) - order(b))) {
 		const written = (x: string) => `${text}${text && ","}${JSON.stringify(key)}:${x}`;
 		const longer = written(value.replace(/\n\s*/g, ""));
-		if (longer.length + 2 <= MAX_KEYS) text = longer;
+		if (longer.length + ROOM <= MAX_KEYS) text = longer;
 		else if (deciding.has(key)) text = written(TOO_LONG);
 	}
 	return text && `{${text}}`;

@@ -121,7 +121,7 @@ _SCALED = {
     "YaRN": _BY_SPEED,
     "Llama 3": _BY_SPEED,
     "LongRoPE": "that of each pair is divided by a number of its own",
-    "proportional": "the pairs are spread over the whole head, and all are divided by the factor",
+    "proportional": "the exponent is over the whole head, and all are divided by the factor",
 }
 """What each scaling does to the angles."""
 
